@@ -1,0 +1,3 @@
+//! The command line's entry: arguments, configuration, telemetry, application, exit code.
+
+fn main() {}

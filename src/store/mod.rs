@@ -1,0 +1,129 @@
+//! The store seam: one conditional write and one read. Back-ends hold no transitions and no policy; they compare, stamp and write.
+//!
+//! Invariant: every write is atomic over one key and happens only over the revision that its writer saw.
+
+use async_trait::async_trait;
+
+use crate::event::{ScopeKey, Timestamp};
+use crate::idempotency::{Draft, Expect, Record};
+
+/// Where records live. Shared by every gateway that fronts the same tenants.
+///
+/// What an implementation may get wrong, and what it costs: a write that was acknowledged and is then lost (a failover) costs a
+/// second forward with a higher fence, which the caller counts. A write that happens though it was refused, or happens half,
+/// costs an event or a double payment: never allowed. A write whose reply is lost is allowed; the owner token finds it.
+///
+/// A record at or past its `expires_at` is absent, for reads and for writes alike.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Writes `draft` iff the key is at `expect`; otherwise says what is there. One round trip. The store's clock stamps fence,
+    /// times, lease end and expiry, as [`Draft::stamp`] does.
+    ///
+    /// # Errors
+    /// When the store did not answer, or refused to: whether the write happened is then unknown unless
+    /// [`StoreError::may_be_applied`] says it was not.
+    async fn swap(&self, key: &ScopeKey, expect: Expect, draft: &Draft) -> Result<Swap, StoreError>;
+
+    /// What is there, and the store's time.
+    ///
+    /// # Errors
+    /// When the store did not answer, or holds what cannot be read as a record.
+    async fn peek(&self, key: &ScopeKey) -> Result<Seen, StoreError>;
+
+    /// Whether the store answers and can be written to.
+    ///
+    /// # Errors
+    /// When it does not, or cannot.
+    async fn ping(&self) -> Result<(), StoreError>;
+
+    /// The store's own record: made once by whoever comes first, without an expiry, the same for all who ask.
+    ///
+    /// # Errors
+    /// When the store did not answer.
+    async fn meta(&self, offer: Meta) -> Result<Meta, StoreError>;
+}
+
+/// What a key holds at a moment of the store's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The record, if there is one that has not expired.
+    pub current: Option<Record>,
+    /// The store's time.
+    pub now: Timestamp,
+}
+
+/// What became of a conditional write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// Written; the record as it stands now.
+    Done(Box<Record>),
+    /// Not written, since this is there.
+    Refused(Box<Seen>),
+}
+
+/// What a store knows of itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Meta {
+    /// Made when the store was first used; another one means that everything was forgotten.
+    pub epoch: String,
+    /// The key of the fingerprints where the config names none: 32 bytes.
+    pub digest_key: [u8; 32],
+}
+
+/// A store that did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("the store {kind}: {detail}")]
+pub struct StoreError {
+    /// What kind of fault.
+    pub kind: StoreFault,
+    /// For the log.
+    pub detail: String,
+}
+
+/// Kinds of store faults, as the metrics label them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFault {
+    /// No connection.
+    Unreachable,
+    /// No answer in time.
+    Timeout,
+    /// The store answered that it cannot write: full, read-only, no replicas.
+    Refused,
+    /// What it holds, or what it answered, cannot be read.
+    Corrupt,
+}
+
+impl StoreFault {
+    /// The label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Timeout => "timeout",
+            Self::Refused => "refused",
+            Self::Corrupt => "corrupt",
+        }
+    }
+}
+
+impl std::fmt::Display for StoreFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "cannot be reached",
+            Self::Timeout => "did not answer in time",
+            Self::Refused => "refused the write",
+            Self::Corrupt => "gave what cannot be read",
+        })
+    }
+}
+
+impl StoreError {
+    /// A fault with its detail.
+    pub fn new(kind: StoreFault, detail: impl std::fmt::Display) -> Self {
+        Self { kind, detail: detail.to_string() }
+    }
+
+    /// Whether the write may have been applied although no answer came.
+    pub const fn may_be_applied(&self) -> bool {
+        matches!(self.kind, StoreFault::Timeout | StoreFault::Unreachable)
+    }
+}

@@ -1,0 +1,7 @@
+//! The integration tests: one binary, since Wasmtime links once. The list below is the table of contents.
+
+mod journey;
+mod plugins;
+mod server;
+mod store;
+mod support;
