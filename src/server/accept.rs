@@ -135,7 +135,8 @@ async fn run(mut acceptor: Acceptor, mut stopping: watch::Receiver<Option<Drain>
             () = acceptor.accept() => (),
         }
     }
-    // Closing a listener resets what waits in its queue; those clients have connected already.
+    // Closing a listener resets what waits in its queue; those clients have connected already. A flood does not hold this up: a
+    // task's turn has an end.
     while acceptor.accept().now_or_never().is_some() {}
 }
 
@@ -169,15 +170,14 @@ impl Acceptor {
     fn hand_over(&self, stream: TcpStream, address: SocketAddr, listener: usize, permit: OwnedSemaphorePermit) {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         let tls = self.listeners.get(listener).and_then(|(_, tls)| tls.clone());
-        let (permit, place) = match self.place_for(address.ip()) {
-            Ok(place) => (permit, place),
+        let (permit, place, turned_away) = match self.place_for(address.ip()) {
+            Ok(place) => (permit, place, false),
             // Those hold a permit of their own few, so that one address cannot keep all others out.
             Err(Full) => match Arc::clone(&self.turned_away).try_acquire_owned() {
-                Ok(permit) => (permit, None),
+                Ok(permit) => (permit, None, true),
                 Err(_) => return,
             },
         };
-        let turned_away = place.is_none() && !self.is_trusted(address.ip());
         // A socket that fails here is gone already.
         let Ok(stream) = stream.set_nodelay(true).and_then(|()| stream.into_std()) else { return };
         let Some(lane) = self.lanes.iter().min_by_key(|lane| lane.load.load(Ordering::Relaxed)) else { return };
@@ -187,13 +187,9 @@ impl Acceptor {
         let _ = lane.sender.send(Accepted { stream, address, tls, turned_away, places });
     }
 
-    fn is_trusted(&self, address: IpAddr) -> bool {
-        self.trusted_proxies.iter().any(|network| network.contains(&address))
-    }
-
     /// A place among the address's connections; none is needed for a proxy, which speaks for many.
     fn place_for(&self, address: IpAddr) -> Result<Option<AddressPlace>, Full> {
-        if self.is_trusted(address) {
+        if self.trusted_proxies.iter().any(|network| network.contains(&address)) {
             return Ok(None);
         }
         let mut counts = self.per_address.lock().unwrap_or_else(PoisonError::into_inner);

@@ -124,7 +124,10 @@ mod tests {
 
     fn read_all(pieces: &[&[u8]]) -> Result<(usize, bool), &'static str> {
         let mut chunks = Chunks::new();
-        let read = pieces.iter().try_fold(0, |sum, piece| Ok(sum + chunks.read(piece)?))?;
+        let mut read = 0;
+        for piece in pieces {
+            read += chunks.read(piece)?;
+        }
         Ok((read, chunks.is_over()))
     }
 

@@ -164,6 +164,7 @@ async fn serve_http<S: Socket>(context: Arc<Context>, io: S, peer: Peer) {
     let mut drains = false;
     let result = loop {
         tokio::select! {
+            biased;
             result = &mut connection => break result,
             // Polls the connection once more, so that the guard sees it.
             () = &mut draining, if !drains => drains = true,
@@ -173,7 +174,8 @@ async fn serve_http<S: Socket>(context: Arc<Context>, io: S, peer: Peer) {
     // The answer is out: what follows is manners and counts for nothing.
     link.answered();
     match (result, ending) {
-        (Err(error), _) if error.is_user() => {
+        // A head that passed the guard and not hyper has hyper's own 400, written to the end.
+        (Err(error), _) if !error.is_parse() => {
             tracing::debug!(%address, %error, "an answer broke off");
             close::reset(&io);
         }

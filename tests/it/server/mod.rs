@@ -1,1 +1,8 @@
-//! Not written yet.
+//! The server alone, over real sockets: which bytes reach a handler, which answers reach a client, and how it stops.
+
+mod bodies;
+mod connections;
+mod drain;
+mod heads;
+mod rig;
+mod tls;
