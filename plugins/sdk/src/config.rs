@@ -112,9 +112,10 @@ impl Table<'_> {
 
     fn refuse_unknown(&self) -> Result<(), Noted> {
         let known = self.known.borrow();
-        let unknown = self.members.keys().filter(|name| !known.contains(&name.as_str()));
-        let list = || known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        unknown.fold(Ok(()), |_, name| Err(self.fault(name, format!("is not known here: there are {}", list()))))
+        let unknown: Vec<_> = self.members.keys().filter(|name| !known.contains(&name.as_str())).collect();
+        let list = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let faults = unknown.into_iter().map(|name| self.fault(name, format!("is not known here: there are {list}")));
+        faults.last().map_or(Ok(()), Err)
     }
 }
 
