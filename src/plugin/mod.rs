@@ -1,1 +1,3 @@
 //! Not written yet.
+
+pub mod bundled;

@@ -1,1 +1,3 @@
 //! Not written yet.
+
+mod dist;
