@@ -91,12 +91,12 @@ impl Link {
         self.set_ticket(None);
     }
 
-    /// The request body has bytes that were not read yet, or no more.
+    /// The request body has bytes that no handler has read yet, or no more. An answer while it has some is the connection's last.
     pub(super) fn set_body_open(&self, open: bool) {
         self.body_open.store(open, Ordering::Relaxed);
     }
 
-    /// The answer to come is the connection's last.
+    /// The answer to come is the connection's last, whatever becomes of the body.
     pub(super) fn close_after_answer(&self) {
         self.close_after_answer.store(true, Ordering::Relaxed);
     }
