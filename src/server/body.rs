@@ -100,7 +100,6 @@ impl Drop for RequestBody {
     /// In a task of its own, since the client may read its answer only after it has sent everything.
     fn drop(&mut self) {
         let Some(incoming) = self.incoming.take() else { return };
-        self.link.close_after_answer();
         // Whoever waits for `100 Continue` must hear the answer instead. If it sends all the same, `close` discards it.
         if self.awaits_continue {
             return;
