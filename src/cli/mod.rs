@@ -1,1 +1,5 @@
-//! Not written yet.
+//! The commands, one file each.
+
+mod case;
+pub mod plugin_run;
+pub mod plugin_test;
