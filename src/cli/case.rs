@@ -126,7 +126,8 @@ impl Case {
     fn delivery(&self) -> anyhow::Result<Delivery> {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.headers {
-            let name = HeaderName::from_bytes(name.as_bytes()).with_context(|| format!("{name:?} is no header name"))?;
+            let name =
+                HeaderName::from_bytes(name.as_bytes()).with_context(|| format!("{name:?} is no header name"))?;
             let value = HeaderValue::from_bytes(value.as_bytes()).with_context(|| format!("the value of {name}"))?;
             headers.append(name, value);
         }

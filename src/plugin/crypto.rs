@@ -163,7 +163,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     GeneralPurpose::new(&STANDARD, padding).decode(text).ok()
 }
 
-fn algorithm(scheme: Scheme, signed: &[u8]) -> Result<&'static dyn ParsedAlgorithm, Fault> {
+fn algorithm(scheme: Scheme, signed: &[u8]) -> Result<&'static dyn VerificationAlgorithm, Fault> {
     let fits = if scheme == Scheme::Ed25519 { signed.len() == 64 } else { !signed.is_empty() };
     if !fits {
         return Err(Fault::BadSignatureForm);

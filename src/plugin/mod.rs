@@ -5,6 +5,7 @@
 //! as an [`Event`](crate::event::Event) or a [`PluginReply`](crate::event::PluginReply) keeps its promises.
 
 mod bindings;
+pub mod bundled;
 mod call;
 mod crypto;
 mod engine;

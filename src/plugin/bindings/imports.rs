@@ -1,8 +1,8 @@
 //! What guests may call: the log and the crypto interface. Linked by hand, so that a message is hashed where it lies in the guest's
 //! memory, and so that the work is charged to the guest's fuel before it is done.
 
+use wasmtime::Trap;
 use wasmtime::component::{ComponentType, Lift, Linker, LinkerInstance, WasmList, WasmStr};
-use wasmtime::{StoreContext, Trap};
 
 use super::Caller;
 use super::generated::onceward::plugin::{crypto as wit, log};
@@ -56,8 +56,8 @@ fn write(mut caller: Caller<'_>, (level, message): (log::Level, WasmStr)) -> was
 
 fn link_digests(crypto: &mut LinkerInstance<'_, Ctx>) -> wasmtime::Result<()> {
     crypto.func_wrap("digest", |mut caller: Caller<'_>, (hash, message): (wit::Hash, Vec<Part>)| {
-        let pieces = charged(&mut caller, &message, 1, 0)?;
-        Ok((crypto::digest(hash.into(), &pieces),))
+        pay(&mut caller, &message, 1, 0)?;
+        Ok((crypto::digest(hash.into(), &pieces(&caller, &message)),))
     })?;
     crypto.func_wrap(
         "digest-with-secret-verify",
@@ -128,38 +128,33 @@ fn with_secrets<R>(
     check: impl FnOnce(&[Secret], &crypto::Pieces<'_>) -> Result<R, Fault>,
 ) -> wasmtime::Result<(Result<R, wit::CryptoError>,)> {
     let count = caller.data().secrets(name).map_or(0, <[Secret]>::len) as u64;
-    let pieces = charged(caller, message, count, fuel_each)?;
-    if pieces.len() > PARTS_MAX {
+    pay(caller, message, count, fuel_each)?;
+    if message.len() > PARTS_MAX {
         return Ok((Err(wit::CryptoError::TooLarge),));
     }
     let Some(secrets) = caller.data().secrets(name) else {
         return Ok((Err(wit::CryptoError::UnknownSecret),));
     };
-    Ok((check(secrets, &pieces).map_err(|fault| match fault {
+    Ok((check(secrets, &pieces(caller, message)).map_err(|fault| match fault {
         Fault::BadKey => wit::CryptoError::BadKey,
         Fault::BadSignatureForm => wit::CryptoError::BadSignatureForm,
     }),))
 }
 
-/// The message's pieces, where they lie, once hashing them `times` times is paid.
-fn charged<'a>(
-    caller: &'a mut Caller<'_>,
-    message: &'a [Part],
-    times: u64,
-    fuel_each: u64,
-) -> wasmtime::Result<Vec<&'a [u8]>> {
+/// Charges for hashing a message `times` times.
+fn pay(caller: &mut Caller<'_>, message: &[Part], times: u64, fuel_each: u64) -> wasmtime::Result<()> {
     let bytes = (length(caller, message) as u64).saturating_mul(FUEL_BYTE);
     let each = bytes.saturating_add(fuel_each).saturating_add(message.len() as u64);
-    charge(caller, FUEL_CALL.saturating_add(each.saturating_mul(times)))?;
-    let caller = StoreContext::from(&*caller);
-    Ok(message.iter().map(|part| bytes_of(caller, part)).collect())
+    charge(caller, FUEL_CALL.saturating_add(each.saturating_mul(times)))
 }
 
-fn bytes_of<'a>(caller: StoreContext<'a, Ctx>, part: &Part) -> &'a [u8] {
-    match part {
+/// The message's pieces, where they lie.
+fn pieces<'a>(caller: &'a Caller<'_>, message: &[Part]) -> Vec<&'a [u8]> {
+    let bytes = |part: &Part| match part {
         Part::Body => caller.data().body(),
         Part::Bytes(list) => list.as_le_slice(caller),
-    }
+    };
+    message.iter().map(bytes).collect()
 }
 
 fn length(caller: &Caller<'_>, message: &[Part]) -> usize {

@@ -15,7 +15,6 @@ use super::load::Descriptor;
 pub(super) use imports::link;
 pub(super) use output::{Disposition, Taken, Verdict};
 
-#[expect(unsafe_code, missing_docs, reason = "written by Wasmtime's macro from the WIT")]
 mod generated {
     wasmtime::component::bindgen!({
         path: "wit/onceward-plugin-0.1",

@@ -204,7 +204,7 @@ fn field(told: wit::Field) -> Result<Field, Fault> {
     Ok(Field { name: told.name, value })
 }
 
-fn reply(told: wit::ReplyResult, taken: &mut Taken) -> Result<PluginReply, Fault> {
+fn reply(told: wit::Reply, taken: &mut Taken) -> Result<PluginReply, Fault> {
     taken.add(&told)?;
     ensure(told.headers.len() <= REPLY_HEADERS_MAX, "an answer has more than 64 headers")?;
     ensure((200..=599).contains(&told.status), "an answer's status is not 200 to 599")?;
@@ -356,7 +356,7 @@ impl Weigh for wit::Event {
     }
 }
 
-impl Weigh for wit::ReplyResult {
+impl Weigh for wit::Reply {
     fn weight(&self) -> usize {
         (&self.headers, &self.body).weight()
     }

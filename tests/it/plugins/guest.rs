@@ -39,7 +39,9 @@ impl Memory {
     }
 
     fn headers(&mut self, lines: &[(&str, &[u8])]) -> Slice {
-        self.list(lines, |memory, (name, value)| [memory.put(name.as_bytes()).pair(), memory.put(value).pair()].concat())
+        self.list(lines, |memory, (name, value)| {
+            [memory.put(name.as_bytes()).pair(), memory.put(value).pair()].concat()
+        })
     }
 }
 
@@ -93,6 +95,8 @@ pub struct GuestCode {
     examine: String,
     verify: String,
     extract: String,
+    good_verify: String,
+    good_extract: String,
 }
 
 impl GuestCode {
@@ -105,6 +109,8 @@ impl GuestCode {
             examine: String::new(),
             verify: String::new(),
             extract: String::new(),
+            good_verify: String::new(),
+            good_extract: String::new(),
         };
         let texts = ["guest", "1.2.3", ""].map(|text| code.memory.put(text.as_bytes()).pair()).concat();
         code.describe = code.result(&[texts, vec![0; 12]].concat());
@@ -112,7 +118,10 @@ impl GuestCode {
         let empty = Slice { at: BASE, len: 0 };
         let needs = [vec![0; 4], headers.pair(), empty.pair(), vec![0; 4], empty.pair(), empty.pair()].concat();
         code.examine = code.result(&needs);
-        code.verified().process(&[Told::key(&["k"])])
+        code = code.verified().process(&[Told::key(&["k"])]);
+        code.good_verify = code.verify.clone();
+        code.good_extract = code.extract.clone();
+        code
     }
 
     pub fn memory(&mut self) -> &mut Memory {
@@ -150,7 +159,7 @@ impl GuestCode {
     }
 
     pub fn verified(mut self) -> Self {
-        self.verify = self.result(&[0; 32]);
+        self.verify = self.result(&[0; 40]);
         self
     }
 
@@ -256,6 +265,8 @@ impl GuestCode {
             .replace("{{describe}}", &self.describe)
             .replace("{{examine}}", &self.examine)
             .replace("{{verify}}", &self.verify)
+            .replace("{{good verify}}", &self.good_verify)
+            .replace("{{good extract}}", &self.good_extract)
             .replace("{{extract}}", &self.extract);
         let module = wat::parse_str(text).unwrap();
         componentize(module, include_str!("../../../wit/onceward-plugin-0.1/plugin.wit"), "plugin")
@@ -267,6 +278,6 @@ pub fn componentize(mut module: Vec<u8>, wit: &str, world: &str) -> Vec<u8> {
     let mut resolve = Resolve::default();
     let package = resolve.push_str("plugin.wit", wit).unwrap();
     let world = resolve.select_world(&[package], Some(world)).unwrap();
-    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).unwrap();
+    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8, false).unwrap();
     ComponentEncoder::default().module(&module).unwrap().validate(true).encode().unwrap()
 }
