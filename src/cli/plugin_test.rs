@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::case::{Bench, Case, Expect, Outcome};
+use super::whole::Whole;
 use crate::event::{Event, Value};
 use crate::number::canonical_number;
 use crate::plugin::{FailureKind, Inspected, Inspection, PluginFault};
@@ -40,14 +41,15 @@ pub fn test(plugin: &str, cases: &Path, out: &mut impl Write) -> anyhow::Result<
 /// What a case came to.
 struct Run {
     inspected: Inspected,
-    /// What counts where a plugin names no material.
-    body: Vec<u8>,
+    /// The query and the body: what counts where a plugin names no material.
+    whole: (Option<String>, Whole),
 }
 
 impl Run {
     fn of(bench: &Bench, case: &Case) -> Result<Self, String> {
         let prepared = bench.prepare(case).map_err(|error| format!("{error:#}"))?;
-        Ok(Self { inspected: bench.run(&prepared), body: prepared.delivery.body.to_vec() })
+        let whole = (prepared.delivery.query.clone(), Whole::of(&prepared.delivery.body));
+        Ok(Self { inspected: bench.run(&prepared), whole })
     }
 
     fn events(&self) -> &[Event] {
@@ -145,7 +147,7 @@ impl Run {
             event.material.iter().map(|field| (field.name.clone(), Exact::of(&field.value))).collect()
         };
         if event.material.is_empty() && earlier.material.is_empty() {
-            return self.body == other.body;
+            return self.whole == other.whole;
         }
         fields(event) == fields(earlier)
     }
