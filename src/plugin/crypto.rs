@@ -189,3 +189,148 @@ fn public_key(text: &str, scheme: Scheme, algorithm: &'static dyn VerificationAl
     };
     ParsedPublicKey::new(algorithm, bytes).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::encoding::AsDer;
+    use aws_lc_rs::rand::SystemRandom;
+    use aws_lc_rs::rsa::KeySize;
+    use aws_lc_rs::signature::{
+        ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair,
+        RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaEncoding, RsaKeyPair,
+    };
+    use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+
+    use super::*;
+
+    const MESSAGE: [&[u8]; 3] = [b"what do ya ", b"", b"want for nothing?"];
+
+    fn secrets(texts: &[&str]) -> Vec<Secret> {
+        texts.iter().map(|text| Secret::new(*text)).collect()
+    }
+
+    fn pem(der: &[u8]) -> String {
+        format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", STANDARD.encode(der))
+    }
+
+    /// RFC 4231 (SHA-2) and RFC 2202 (SHA-1), test case 2: a message in pieces is the message.
+    #[test]
+    fn hmac_fits_the_published_vectors() {
+        for (hash, tag) in [
+            (Hash::Sha1, "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"),
+            (Hash::Sha256, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"),
+            (
+                Hash::Sha512,
+                "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea2505549758bf75c05a994a6d034f65f8f0e6fdcaeab1a34d4a6b4b636e070a38bce737",
+            ),
+        ] {
+            let tag = hex::decode(tag).unwrap();
+            let keys = secrets(&["other", "Jefe"]);
+            assert_eq!(hmac_verify(&keys, KeyEncoding::Utf8, hash, &MESSAGE, &tag), Ok(true));
+            assert_eq!(hmac_sign(&keys[1..], KeyEncoding::Utf8, hash, &MESSAGE), Ok(tag.clone()));
+            for wrong in [&tag[1..], &tag[..tag.len() - 1], &[], &[0; 64]] {
+                assert_eq!(hmac_verify(&keys, KeyEncoding::Utf8, hash, &MESSAGE, wrong), Ok(false));
+            }
+        }
+    }
+
+    /// The newest secret signs; the key is one however it is written.
+    #[test]
+    fn key_encodings_are_read_as_the_interface_says() {
+        let tag = |encoding, text: &str| hmac_sign(&secrets(&[text]), encoding, Hash::Sha256, &MESSAGE);
+        let plain = tag(KeyEncoding::Utf8, "key?");
+        assert_eq!(tag(KeyEncoding::Hex, "6b65793f"), plain);
+        assert_eq!(tag(KeyEncoding::Hex, "6B65793F"), plain);
+        for text in ["a2V5Pw==", "a2V5Pw", "whsec_a2V5Pw==", "whsec_a2V5Pw"] {
+            assert_eq!(tag(KeyEncoding::Base64, text), plain, "{text}");
+        }
+        let sha1 = hex::encode(digest(Hash::Sha1, &[b"key?"]));
+        assert_eq!(tag(KeyEncoding::Sha1Utf8, "key?"), tag(KeyEncoding::Hex, &sha1));
+        // `utf8` takes the text as it is, prefix and all.
+        assert_ne!(tag(KeyEncoding::Utf8, "whsec_key?"), plain);
+        for (encoding, text) in
+            [(KeyEncoding::Hex, "xyz"), (KeyEncoding::Base64, "whsec_whsec_a2V5Pw"), (KeyEncoding::Base64, "?")]
+        {
+            assert_eq!(tag(encoding, text), Err(Fault::BadKey), "{text}");
+        }
+        let newest = hmac_sign(&secrets(&["xyz", "6b65793f", "00"]), KeyEncoding::Hex, Hash::Sha256, &MESSAGE);
+        assert_eq!(newest, plain, "what does not decode is skipped");
+    }
+
+    /// Everybody knows a public key and the empty text: neither proves anything.
+    #[test]
+    fn what_everybody_knows_is_no_secret() {
+        let known = secrets(&["", "whpk_a2V5Pw==", " whpk_a2V5Pw==", "-----BEGIN PUBLIC KEY-----"]);
+        for encoding in [KeyEncoding::Utf8, KeyEncoding::Hex, KeyEncoding::Base64, KeyEncoding::Sha1Utf8] {
+            assert_eq!(hmac_verify(&known, encoding, Hash::Sha256, &MESSAGE, &[0; 32]), Err(Fault::BadKey));
+        }
+        assert_eq!(secret_equals(&known, b""), Err(Fault::BadKey));
+        assert_eq!(digest_with_secret_verify(&known, Hash::Sha256, &[], &[]), Err(Fault::BadKey));
+        assert_eq!(secret_equals(&[], b""), Err(Fault::BadKey));
+    }
+
+    #[test]
+    fn tokens_and_appended_secrets_are_compared_whole() {
+        let keys = secrets(&["new", "old"]);
+        for (candidate, equal) in [(&b"new"[..], true), (b"old", true), (b"ol", false), (b"older", false), (b"", false)]
+        {
+            assert_eq!(secret_equals(&keys, candidate), Ok(equal));
+        }
+        let expected = digest(Hash::Sha512, &[b"order1", b"200", b"old"]);
+        assert_eq!(digest_with_secret_verify(&keys, Hash::Sha512, &[b"order1200"], &expected), Ok(true));
+        assert_eq!(digest_with_secret_verify(&keys, Hash::Sha512, &[b"order1201"], &expected), Ok(false));
+    }
+
+    fn check(keys: &[Secret], scheme: Scheme, signed: &[u8]) {
+        assert_eq!(signature_verify(keys, scheme, &MESSAGE, signed), Ok(true), "{scheme:?}");
+        assert_eq!(signature_verify(keys, scheme, &[b"another"], signed), Ok(false), "{scheme:?}");
+        let mut wrong = signed.to_vec();
+        *wrong.last_mut().unwrap() ^= 1;
+        assert_eq!(signature_verify(keys, scheme, &MESSAGE, &wrong), Ok(false), "{scheme:?}");
+        assert_eq!(signature_verify(keys, scheme, &MESSAGE, b""), Err(Fault::BadSignatureForm), "{scheme:?}");
+        let unusable = secrets(&["whsec_a2V5", "text", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"]);
+        assert_eq!(signature_verify(&unusable, scheme, &MESSAGE, signed), Err(Fault::BadKey), "{scheme:?}");
+        let both: Vec<Secret> = unusable.iter().chain(keys).cloned().collect();
+        assert_eq!(signature_verify(&both, scheme, &MESSAGE, signed), Ok(true), "{scheme:?}");
+    }
+
+    #[test]
+    fn ed25519_keys_come_bare_prefixed_or_as_pem() {
+        let pair = Ed25519KeyPair::generate().unwrap();
+        let signed = pair.sign(&MESSAGE.concat());
+        let raw = pair.public_key().as_ref();
+        let der = pair.public_key().as_der().unwrap();
+        for key in [STANDARD.encode(raw), format!("whpk_{}", STANDARD_NO_PAD.encode(raw)), pem(der.as_ref())] {
+            check(&secrets(&[&key]), Scheme::Ed25519, signed.as_ref());
+        }
+        let other = STANDARD.encode(Ed25519KeyPair::generate().unwrap().public_key().as_ref());
+        assert_eq!(signature_verify(&secrets(&[&other]), Scheme::Ed25519, &MESSAGE, signed.as_ref()), Ok(false));
+    }
+
+    #[test]
+    fn ecdsa_signatures_come_in_both_forms() {
+        for algorithm in [&ECDSA_P256_SHA256_ASN1_SIGNING, &ECDSA_P256_SHA256_FIXED_SIGNING] {
+            let pair = EcdsaKeyPair::generate(algorithm).unwrap();
+            let key = secrets(&[&pem(pair.public_key().as_der().unwrap().as_ref())]);
+            let signed = pair.sign(&SystemRandom::new(), &MESSAGE.concat()).unwrap();
+            check(&key, Scheme::EcdsaP256Sha256, signed.as_ref());
+            assert_eq!(signature_verify(&key, Scheme::RsaPssSha256, &MESSAGE, signed.as_ref()), Err(Fault::BadKey));
+        }
+    }
+
+    #[test]
+    fn rsa_schemes_are_not_mixed() {
+        let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
+        let key = secrets(&[&pem(pair.public_key().as_der().unwrap().as_ref())]);
+        let sign = |encoding: &'static dyn RsaEncoding| {
+            let mut signed = vec![0; pair.public_modulus_len()];
+            pair.sign(encoding, &SystemRandom::new(), &MESSAGE.concat(), &mut signed).unwrap();
+            signed
+        };
+        let (pkcs1, pss) = (sign(&RSA_PKCS1_SHA256), sign(&RSA_PSS_SHA256));
+        check(&key, Scheme::RsaPkcs1Sha256, &pkcs1);
+        check(&key, Scheme::RsaPssSha256, &pss);
+        assert_eq!(signature_verify(&key, Scheme::RsaPkcs1Sha256, &MESSAGE, &pss), Ok(false));
+        assert_eq!(signature_verify(&key, Scheme::RsaPssSha256, &MESSAGE, &pkcs1), Ok(false));
+    }
+}

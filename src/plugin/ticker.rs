@@ -85,3 +85,50 @@ fn tick(engine: &EngineWeak, shared: &Shared) {
         idle = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::time::{Duration, Instant};
+
+    use super::Ticker;
+
+    fn engine() -> wasmtime::Engine {
+        let mut config = wasmtime::Config::new();
+        config.epoch_interruption(true);
+        wasmtime::Engine::new(&config).unwrap()
+    }
+
+    fn until(what: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !what() {
+            assert!(Instant::now() < deadline, "it never came");
+            std::thread::yield_now();
+        }
+    }
+
+    /// The thread keeps no engine alive, and is gone when the ticker is.
+    #[test]
+    fn it_ends_with_its_ticker() {
+        let engine = engine();
+        let weak = engine.weak();
+        let ticker = Ticker::start(engine.weak()).unwrap();
+        let shared = std::sync::Arc::downgrade(&ticker.shared);
+        drop(ticker);
+        assert!(shared.upgrade().is_none(), "the thread still holds its part");
+        drop(engine);
+        assert!(weak.upgrade().is_none());
+    }
+
+    /// An idle gateway wakes nobody; the next call starts the ticks again, each time.
+    #[test]
+    fn it_sleeps_when_idle_and_wakes_for_a_call() {
+        let engine = engine();
+        let ticker = Ticker::start(engine.weak()).unwrap();
+        for _ in 0..3 {
+            until(|| ticker.shared.parked.load(Ordering::SeqCst));
+            ticker.wake();
+            until(|| !ticker.shared.parked.load(Ordering::SeqCst));
+        }
+    }
+}

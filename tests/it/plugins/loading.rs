@@ -138,3 +138,32 @@ async fn the_fixture_tells_requests_apart() {
     assert!(inspect(&plugin, &delivery(b"")).await.result.is_ok());
     assert_eq!(failure(&plugin).await.kind, FailureKind::GuestTrap);
 }
+
+/// Certificates are not fetched in this version: the sender is asked to retry, and nothing passes unverified.
+#[tokio::test]
+async fn certificates_are_unavailable() {
+    let unavailable = 4;
+    let body = format!(
+        "(call $certificate_verify (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) \
+         (i32.const 0) (i32.const 64)) \
+         (if (i32.ne (i32.load16_u (i32.const 64)) (i32.const {})) (then unreachable))",
+        1 | (unavailable << 8)
+    );
+    let inspected = inspect(&load(GuestCode::new().first(&body)), &trigger()).await;
+    assert!(inspected.result.is_ok(), "{:?}", inspected.result);
+}
+
+/// Calls run wherever the request does: their futures may move between threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_run_on_any_thread() {
+    let plugin = load(GuestCode::new());
+    let calls: Vec<_> = (0..20)
+        .map(|_| {
+            let plugin = plugin.clone();
+            tokio::spawn(async move { plugin.inspect(&Arc::new(grant()), &trigger()).await.result.is_ok() })
+        })
+        .collect();
+    for call in calls {
+        assert!(call.await.unwrap());
+    }
+}
