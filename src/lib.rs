@@ -7,6 +7,7 @@ pub mod config;
 pub mod event;
 pub mod gateway;
 pub mod idempotency;
+pub mod number;
 pub mod plugin;
 pub mod server;
 pub mod store;

@@ -29,6 +29,8 @@ pub struct Config {
     pub tenants: BTreeMap<String, Arc<Tenant>>,
     /// In the file's order. Every `upstream` and `tenant` named here exists above.
     pub routes: Vec<Arc<Route>>,
+    /// Key paths of the secrets that stand in the configuration itself, which only tests should have.
+    pub inline_secrets: Vec<String>,
 }
 
 /// `[server]`.
@@ -213,7 +215,7 @@ pub struct Tenant {
 }
 
 /// What a tenant may use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Verified events.
     pub rate: Rate,
@@ -227,6 +229,18 @@ pub struct Limits {
     pub code: usize,
     /// Uploads.
     pub uploads: Rate,
+}
+
+impl Limits {
+    /// What a tenant without limits of its own may use.
+    pub const DEFAULT: Self = Self {
+        rate: Rate { count: 200, per: Duration::from_secs(1) },
+        concurrency: 64,
+        plugin_time: TimeShare { time: Duration::from_millis(500), per: Duration::from_secs(1) },
+        versions: 5,
+        code: 64 << 20,
+        uploads: Rate { count: 20, per: Duration::from_hours(1) },
+    };
 }
 
 /// So much time per so long: `"500ms/s"`.
@@ -290,7 +304,7 @@ pub struct Route {
     pub refuse_status: u16,
     /// Its key in `[upstreams]`.
     pub upstream: String,
-    /// The upstream's path, captures usable; none: as received.
+    /// The upstream's path, with captures as `{name}` (the tail too), all of which `path` has; none: as received.
     pub upstream_path: Option<String>,
     /// Where its keys live; routes of one tenant may share one.
     pub scope: String,

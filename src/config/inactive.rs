@@ -1,0 +1,70 @@
+//! What parses and is not built yet: one list, so that a feature that lands deletes its line here and is done.
+
+use super::fault::Notice;
+use super::model::{Config, Limits, PluginRef, Route, StoreUrl};
+use crate::idempotency::policy::{KeepRequest, OnPluginFailure};
+
+/// How every text about such a feature ends.
+pub(super) const NOT_ACTIVE: &str = "is not active in this version";
+
+/// Client certificates that are asked for and not checked would let everyone in: a fault, unlike what stands in [`inactive`].
+pub(super) const CLIENT_CERTIFICATES_NOT_BUILT: Option<&str> = Some("the check of client certificates");
+
+/// The default of `plugins.registry`.
+const REGISTRY_DEFAULT: &str = "file:plugins-registry";
+
+/// The name of a store that cannot be used yet, which stops the start; none for those that can.
+pub(super) fn store_not_built(url: &StoreUrl) -> Option<&'static str> {
+    match url {
+        StoreUrl::Memory | StoreUrl::Sqlite(_) | StoreUrl::Redis(_) => None,
+        StoreUrl::RedisSentinel(_) => Some("Redis behind Sentinel"),
+        StoreUrl::RedisCluster(_) => Some("Redis Cluster"),
+        StoreUrl::Postgres(_) => Some("PostgreSQL"),
+    }
+}
+
+/// Each configured feature that this version does not act on.
+pub fn inactive(config: &Config) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let mut note = |path: String, what: &str, is_set: bool| {
+        if is_set {
+            notices.push(Notice::new(path, format!("{what} {NOT_ACTIVE}")));
+        }
+    };
+    let key = str::to_owned;
+    note(key("admin.tokens"), "the admin API with its tokens", !config.admin.tokens.is_empty());
+    note(key("store.front"), "a Redis in front of a SQL store", config.store.front.is_some());
+    note(key("store.encryption_keys"), "encryption of what is stored", !config.store.encryption_keys.is_empty());
+    note(key("plugins.registry"), "the registry of uploaded plugins", config.plugin_registry != REGISTRY_DEFAULT);
+    for (name, tenant) in &config.tenants {
+        let Limits { rate, concurrency, plugin_time, versions, code, uploads } = tenant.limits;
+        let default = Limits::DEFAULT;
+        let limit = |key: &str| format!("tenants.{name}.limits.{key}");
+        note(limit("rate"), "a tenant's rate", rate != default.rate);
+        note(limit("concurrency"), "a tenant's concurrency", concurrency != default.concurrency);
+        note(limit("plugin_time"), "a tenant's share of plugin time", plugin_time != default.plugin_time);
+        note(limit("versions"), "a limit on uploaded versions", versions != default.versions);
+        note(limit("code"), "a limit on uploaded code", code != default.code);
+        note(limit("uploads"), "a rate of uploads", uploads != default.uploads);
+        note(format!("tenants.{name}.compat"), "the WASI engine", tenant.compat);
+    }
+    for (at, route) in config.routes.iter().enumerate() {
+        of_route(route, |key, what, is_set| note(format!("routes[{at}].{key}"), what, is_set));
+    }
+    notices
+}
+
+fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
+    let policy = &route.policy;
+    let certificates = &route.certificates;
+    let certificates_set =
+        !certificates.hosts.is_empty() || !certificates.names.is_empty() || certificates.roots.is_some();
+    note("plugin", "a plugin uploaded by its tenant", matches!(route.plugin, PluginRef::Uploaded { .. }));
+    note("capture", "the capture of requests", route.capture.is_some());
+    note("certificates", "verification by certificate", certificates_set);
+    note("idempotency.body_alias", "a body as a second name", policy.body_alias);
+    let previous = policy.plugin_failure == OnPluginFailure::Previous;
+    note("idempotency.plugin_failure", "a fall back to a plugin's previous version", previous);
+    note("idempotency.keep_request", "the keeping of requests", policy.keep_request != KeepRequest::Never);
+    note("idempotency.replay.redact", "redaction of kept answers", !policy.replay.redact.is_empty());
+}
