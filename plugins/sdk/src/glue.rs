@@ -46,7 +46,9 @@ pub fn extract<P: Plugin>(seen: Option<Seen<P>>) -> Result<Disposition, PluginEr
     let Some(seen) = seen else {
         return Err(PluginError::Internal("extract was called without a request that verify let through".to_owned()));
     };
-    P::extract(&seen.request, &seen.config).and_then(limits::check)
+    let disposition = P::extract(&seen.request, &seen.config)?;
+    limits::check(&disposition)?;
+    Ok(disposition)
 }
 
 fn one_line(faults: &[Fault]) -> String {

@@ -20,9 +20,9 @@ const EVENTS_BYTES_MAX: usize = 60 << 10;
 /// What a list or a text costs beside its bytes.
 const ITEM_BYTES: usize = 8;
 
-/// The disposition, unless what it holds of the sender's is too much.
-pub(crate) fn check(disposition: Disposition) -> Result<Disposition, PluginError> {
-    let Disposition::Process(events) = &disposition else { return Ok(disposition) };
+/// Whether what the disposition holds of the sender's is too much.
+pub(crate) fn check(disposition: &Disposition) -> Result<(), PluginError> {
+    let Disposition::Process(events) = disposition else { return Ok(()) };
     if events.len() > EVENTS_MAX {
         return Err(PluginError::Malformed("more than 1,000 events".to_owned()));
     }
@@ -33,7 +33,7 @@ pub(crate) fn check(disposition: Disposition) -> Result<Disposition, PluginError
     if events.iter().map(bytes).sum::<usize>() > EVENTS_BYTES_MAX {
         return Err(PluginError::Malformed("keys and material are longer than 60 KiB in all".to_owned()));
     }
-    Ok(disposition)
+    Ok(())
 }
 
 fn bytes(event: &Event) -> usize {
@@ -70,12 +70,12 @@ mod tests {
 
     #[test]
     fn too_much_is_the_senders_fault() {
-        assert!(check(Disposition::Process(vec![event(512, 1000)])).is_ok());
+        assert!(check(&Disposition::Process(vec![event(512, 1000)])).is_ok());
         let alias = Event { aliases: vec![vec!["x".repeat(513)]], ..event(1, 1) };
         for events in
             [vec![event(513, 1)], vec![alias], vec![event(1, 61_440)], vec![event(1, 1); 1001], vec![event(9, 60); 900]]
         {
-            assert!(matches!(check(Disposition::Process(events)), Err(PluginError::Malformed(_))));
+            assert!(matches!(check(&Disposition::Process(events)), Err(PluginError::Malformed(_))));
         }
     }
 }

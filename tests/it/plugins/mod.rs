@@ -1,5 +1,6 @@
 //! The plugin host over real components: the bundled ones, and guests that misbehave.
 
+mod bundled;
 mod dist;
 mod guest;
 mod hostile;
