@@ -153,17 +153,20 @@ async fn certificates_are_unavailable() {
     assert!(inspected.result.is_ok(), "{:?}", inspected.result);
 }
 
-/// Calls run wherever the request does: their futures may move between threads.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_run_on_any_thread() {
+/// Calls run wherever the request does: one engine serves every core, and a call's future may move to another.
+#[test]
+fn calls_run_on_any_thread() {
     let plugin = load(GuestCode::new());
-    let calls: Vec<_> = (0..20)
-        .map(|_| {
-            let plugin = plugin.clone();
-            tokio::spawn(async move { plugin.inspect(&Arc::new(grant()), &trigger()).await.result.is_ok() })
-        })
-        .collect();
-    for call in calls {
-        assert!(call.await.unwrap());
+    let threads = [(); 4].map(|()| {
+        let plugin = plugin.clone();
+        let calls = async move {
+            for _ in 0..50 {
+                assert_well(&plugin).await;
+            }
+        };
+        std::thread::spawn(move || tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(calls))
+    });
+    for thread in threads {
+        thread.join().unwrap();
     }
 }
