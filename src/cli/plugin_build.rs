@@ -40,6 +40,9 @@ pub fn build(cargo: &Path, manifest: Option<&Path>, out: Option<&Path>) -> anyho
     let crate_dir = manifest.parent().context("a manifest lies in a directory")?;
     require_target(crate_dir)?;
     let metadata = metadata(cargo, &manifest)?;
+    if !metadata.packages.iter().any(|package| package.manifest_path == manifest) {
+        bail!("{} is a workspace; name the manifest of one plugin", manifest.display());
+    }
     let module = compile(cargo, &manifest, &metadata)?;
     let bytes = std::fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
     let component = encode(&bytes).with_context(|| format!("{} is no Onceward plugin", module.display()))?;
