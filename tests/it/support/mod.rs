@@ -1,1 +1,3 @@
-//! Not written yet.
+//! What several tests stand on.
+
+pub mod redis;
