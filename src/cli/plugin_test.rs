@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::case::{Bench, Case, Expect, Outcome};
-use super::whole::Whole;
-use crate::event::{Event, Value};
-use crate::number::canonical_number;
+use crate::event::{Delivery, Event};
+use crate::gateway::identity::same_event;
 use crate::plugin::{FailureKind, Inspected, Inspection, PluginFault};
 
 /// Runs every case in `cases`, prints a line for each and the sum; gives the exit status: 0, or 1 if any failed.
@@ -41,15 +41,13 @@ pub fn test(plugin: &str, cases: &Path, out: &mut impl Write) -> anyhow::Result<
 /// What a case came to.
 struct Run {
     inspected: Inspected,
-    /// The query and the body: what counts where a plugin names no material.
-    whole: (Option<String>, Whole),
+    delivery: Arc<Delivery>,
 }
 
 impl Run {
     fn of(bench: &Bench, case: &Case) -> Result<Self, String> {
         let prepared = bench.prepare(case).map_err(|error| format!("{error:#}"))?;
-        let whole = (prepared.delivery.query.clone(), Whole::of(&prepared.delivery.body));
-        Ok(Self { inspected: bench.run(&prepared), whole })
+        Ok(Self { inspected: bench.run(&prepared), delivery: prepared.delivery })
     }
 
     fn events(&self) -> &[Event] {
@@ -137,19 +135,9 @@ impl Run {
     fn beside(&self, event: &Event, other: &Self, same: fn(&Event, &Event) -> bool) -> Outcome {
         match other.events().iter().find(|earlier| same(event, earlier)) {
             None => Outcome::New,
-            Some(earlier) if self.same_material(event, other, earlier) => Outcome::Duplicate,
+            Some(earlier) if same_event((&self.delivery, event), (&other.delivery, earlier)) => Outcome::Duplicate,
             Some(_) => Outcome::Conflict,
         }
-    }
-
-    fn same_material(&self, event: &Event, other: &Self, earlier: &Event) -> bool {
-        let fields = |event: &Event| -> BTreeMap<String, Exact> {
-            event.material.iter().map(|field| (field.name.clone(), Exact::of(&field.value))).collect()
-        };
-        if event.material.is_empty() && earlier.material.is_empty() {
-            return self.whole == other.whole;
-        }
-        fields(event) == fields(earlier)
     }
 
     /// A 4xx of which nothing is kept.
@@ -175,20 +163,4 @@ fn same_key(one: &Event, two: &Event) -> bool {
 /// By the aliases alone.
 fn share_alias(one: &Event, two: &Event) -> bool {
     one.aliases.iter().any(|alias| two.aliases.contains(alias))
-}
-
-/// A material value as it is compared: a number by what it is, all else by its bytes.
-#[derive(PartialEq)]
-enum Exact {
-    Number(crate::number::Number),
-    Other(Value),
-}
-
-impl Exact {
-    fn of(value: &Value) -> Self {
-        match value {
-            Value::Number(token) => canonical_number(token).map_or_else(|| Self::Other(value.clone()), Self::Number),
-            other => Self::Other(other.clone()),
-        }
-    }
 }

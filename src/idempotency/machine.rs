@@ -157,6 +157,16 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// What went wrong, for people; empty for an answer.
+    pub fn error(&self) -> &str {
+        match self {
+            Self::Answered(_) => "",
+            Self::Unsent { error } | Self::Ambiguous { error, .. } => error,
+        }
+    }
+}
+
 /// Decides what a delivery gets, from what the store holds for its key (nothing, or a record that has not expired).
 pub fn on_request(seen: Option<&Record>, me: &Me<'_>, now: Timestamp, policy: &Policy) -> Decision {
     let Some(record) = seen else {

@@ -15,20 +15,7 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use super::close::{DISCARD_BYTES_MAX, DISCARD_TIME_MAX};
 use super::connection::Link;
-
-/// Why a request body ended before its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFault {
-    /// 400: the chunks are malformed.
-    #[error("the request body's chunks are malformed")]
-    Malformed,
-    /// The client is gone: nobody reads an answer.
-    #[error("the client closed before the request body's end")]
-    Incomplete,
-    /// 408: the whole body took too long.
-    #[error("the request body took too long")]
-    TimedOut,
-}
+use crate::gateway::BodyFault;
 
 /// See the module. The clock runs from the first time that the handler has to wait.
 pub(super) struct RequestBody {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use onceward::event::{Fingerprint, KeyKind, ScopeKey, StoredBody, StoredResponse};
 use onceward::idempotency::record::{FailureClass, Status, UnknownReason};
 use onceward::idempotency::{Draft, Expect, Fence, Lease, Owner, State, Ttl};
-use onceward::store::{Meta, Store, Swap};
+use onceward::store::{Meta, Swap};
 
 use super::{Bench, HOUR, at, at_fence, claim, done, eventually, heartbeat, key, refused, success};
 
