@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
+use wasmtime::{FrameInfo, PoolConcurrencyLimitError, Store, Trap, WasmBacktrace};
 
 use super::bindings::{Disposition, Fault, Guest, Prepared, Taken, Verdict};
 use super::engine::{MEMORY_MAX, Shared};
 use super::failure::{Failure, FailureKind, Stage};
 use super::host::{Ctx, LogLine, Meter, Metered, Usage, Used};
 use super::load::Plugin;
+use super::ticker::Running;
 use crate::event::{Delivery, Event, PluginReply, Secret};
 
 /// What one call may use.
@@ -205,6 +206,7 @@ pub(super) struct Call {
     wall: Duration,
     fuel: u64,
     budget: Budget,
+    _ticks: Running,
 }
 
 impl Call {
@@ -216,7 +218,6 @@ impl Call {
         input_bytes: usize,
         yields: bool,
     ) -> Self {
-        shared.ticker.wake();
         let wall = budget.wall.min(Budget::WALL_MAX);
         let fuel = budget.fuel.saturating_add(budget.fuel_per_byte.saturating_mul(input_bytes as u64));
         let ctx = Ctx::new(request, budget);
@@ -228,7 +229,15 @@ impl Call {
         store.epoch_deadline_callback(Meter::on_tick(wall, yields));
         store.set_hostcall_fuel(shared.handover_max);
         store.set_max_component_handles(64);
-        Self { store, taken: Taken::new(budget.output_bytes), meter, wall, fuel, budget: *budget }
+        Self {
+            store,
+            taken: Taken::new(budget.output_bytes),
+            meter,
+            wall,
+            fuel,
+            budget: *budget,
+            _ticks: shared.ticker.begin(),
+        }
     }
 
     pub(super) async fn instantiate(&mut self, prepared: &Prepared) -> Result<Guest, Failure> {
@@ -281,7 +290,7 @@ impl Call {
             Fault::Answer(kind, detail) => Failure::new(kind, stage, detail),
             Fault::Ended(error) => {
                 let kind = self.kind(&error, stage);
-                Failure::new(kind, stage, format_args!("{error:#}"))
+                Failure::new(kind, stage, told(&error))
             }
         }
     }
@@ -317,6 +326,14 @@ impl Call {
             signatures: ctx.signatures,
         }
     }
+}
+
+/// The cause, and the guest's innermost functions where it has names: the error's own text would put a page of frames first.
+fn told(error: &wasmtime::Error) -> String {
+    let frames = error.downcast_ref::<WasmBacktrace>().map_or(&[][..], WasmBacktrace::frames);
+    let names: Vec<&str> = frames.iter().filter_map(FrameInfo::func_name).take(5).collect();
+    let cause = error.root_cause();
+    if names.is_empty() { cause.to_string() } else { format!("{cause}, in {}", names.join(" < ")) }
 }
 
 /// What Wasmtime says when a guest hands over more than it may; its error type is private.

@@ -162,15 +162,19 @@ pub(super) struct Log {
 const LINE_OVERHEAD: usize = 16;
 
 impl Log {
+    /// How long a line can be to be kept, in bytes.
+    pub(super) fn room(&self) -> usize {
+        self.max.saturating_sub(self.used).saturating_sub(LINE_OVERHEAD)
+    }
+
     /// Keeps a line, or counts it as dropped when it does not fit whole.
     pub(super) fn write(&mut self, level: Level, text: &str) {
-        let left = self.max.saturating_sub(self.used);
-        if text.len().saturating_add(LINE_OVERHEAD) > left {
+        if text.len() > self.room() || self.max.saturating_sub(self.used) < LINE_OVERHEAD {
             self.dropped += 1;
             return;
         }
         // An escaped line is longer than what the guest wrote; it is the longer one that takes memory here and room in the log.
-        let text = printable(text, left - LINE_OVERHEAD);
+        let text = printable(text, self.room());
         self.used = self.max.min(self.used + text.len() + LINE_OVERHEAD);
         self.lines.push(LogLine { level, text });
     }

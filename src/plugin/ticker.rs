@@ -10,7 +10,7 @@ use wasmtime::EngineWeak;
 /// How often a running guest gives way to others, and how exactly its time is bounded.
 pub(super) const TICK: Duration = Duration::from_millis(1);
 
-/// Ticks without a new call after which the thread sleeps until the next one: an idle gateway wakes nobody.
+/// Ticks without a call after which the thread sleeps until the next one: an idle gateway wakes nobody.
 const IDLE_TICKS: u32 = 200;
 
 /// The thread, which ends and is joined when this is dropped.
@@ -21,7 +21,10 @@ pub(super) struct Ticker {
 
 #[derive(Default)]
 struct Shared {
+    /// Calls ever begun.
     calls: AtomicU64,
+    /// Calls now running.
+    running: AtomicU64,
     parked: AtomicBool,
     stopped: AtomicBool,
 }
@@ -35,19 +38,30 @@ impl Ticker {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// A call begins: ticks go on for a while. Cheap unless the thread sleeps.
-    pub(super) fn wake(&self) {
-        // The order matters on both sides: count first, then look for a sleeper; announce sleep first, then look at the count.
+    /// A call begins: ticks go on while it runs, and for a while after. Cheap unless the thread sleeps.
+    pub(super) fn begin(&self) -> Running {
+        // The order matters on both sides: count first, then look for a sleeper; announce sleep first, then look at the counts.
+        self.shared.running.fetch_add(1, Ordering::SeqCst);
         self.shared.calls.fetch_add(1, Ordering::SeqCst);
         if self.shared.parked.load(Ordering::SeqCst) {
             self.unpark();
         }
+        Running(Arc::clone(&self.shared))
     }
 
     fn unpark(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
         }
+    }
+}
+
+/// A call that needs the ticks, until it is dropped.
+pub(super) struct Running(Arc<Shared>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -71,7 +85,8 @@ fn tick(engine: &EngineWeak, shared: &Shared) {
         drop(engine);
 
         let calls = shared.calls.load(Ordering::SeqCst);
-        idle = if calls == seen { idle + 1 } else { 0 };
+        let quiet = calls == seen && shared.running.load(Ordering::SeqCst) == 0;
+        idle = if quiet { idle + 1 } else { 0 };
         seen = calls;
         if idle < IDLE_TICKS {
             thread::park_timeout(TICK);
@@ -91,7 +106,7 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::{Duration, Instant};
 
-    use super::Ticker;
+    use super::{IDLE_TICKS, TICK, Ticker};
 
     fn engine() -> wasmtime::Engine {
         let mut config = wasmtime::Config::new();
@@ -127,8 +142,12 @@ mod tests {
         let ticker = Ticker::start(engine.weak()).unwrap();
         for _ in 0..3 {
             until(|| ticker.shared.parked.load(Ordering::SeqCst));
-            ticker.wake();
+            let running = ticker.begin();
             until(|| !ticker.shared.parked.load(Ordering::SeqCst));
+            // A guest that gave way to others for long is still timed.
+            std::thread::park_timeout(2 * TICK * IDLE_TICKS);
+            assert!(!ticker.shared.parked.load(Ordering::SeqCst));
+            drop(running);
         }
     }
 }

@@ -42,15 +42,21 @@ pub(in crate::plugin) fn link(linker: &mut Linker<Ctx>) -> wasmtime::Result<()> 
 }
 
 fn write(mut caller: Caller<'_>, (level, message): (log::Level, WasmStr)) -> wasmtime::Result<()> {
-    charge(&mut caller, FUEL_CALL)?;
-    let text = message.to_str(&caller)?.into_owned();
+    let text = message.to_str(&caller)?;
+    // A line that will not be kept is not copied; what was read of it is paid all the same.
+    let kept = (text.len() <= caller.data().log.room()).then(|| text.to_string());
+    let fuel = FUEL_CALL.saturating_add(text.len() as u64);
+    charge(&mut caller, fuel)?;
     let level = match level {
         log::Level::Debug => Level::Debug,
         log::Level::Info => Level::Info,
         log::Level::Warn => Level::Warn,
         log::Level::Error => Level::Error,
     };
-    caller.data_mut().log.write(level, &text);
+    match kept {
+        Some(text) => caller.data_mut().log.write(level, &text),
+        None => caller.data_mut().log.dropped += 1,
+    }
     Ok(())
 }
 
@@ -61,9 +67,9 @@ fn link_digests(crypto: &mut LinkerInstance<'_, Ctx>) -> wasmtime::Result<()> {
     })?;
     crypto.func_wrap(
         "digest-with-secret-verify",
-        |mut caller: Caller<'_>, (name, hash, message, expected): (String, wit::Hash, Vec<Part>, Vec<u8>)| {
-            with_secrets(&mut caller, &name, &message, 0, |secrets, pieces| {
-                crypto::digest_with_secret_verify(secrets, hash.into(), pieces, &expected)
+        |mut caller: Caller<'_>, (name, hash, message, expected): (String, wit::Hash, Vec<Part>, WasmList<u8>)| {
+            with_secrets(&mut caller, &name, &message, 0, |caller, secrets, pieces| {
+                crypto::digest_with_secret_verify(secrets, hash.into(), pieces, expected.as_le_slice(caller))
             })
         },
     )
@@ -73,9 +79,9 @@ fn link_macs(crypto: &mut LinkerInstance<'_, Ctx>) -> wasmtime::Result<()> {
     crypto.func_wrap(
         "hmac-verify",
         |mut caller: Caller<'_>,
-         (name, encoding, hash, message, tag): (String, wit::KeyEncoding, wit::Hash, Vec<Part>, Vec<u8>)| {
-            with_secrets(&mut caller, &name, &message, 0, |secrets, pieces| {
-                crypto::hmac_verify(secrets, encoding.into(), hash.into(), pieces, &tag)
+         (name, encoding, hash, message, tag): (String, wit::KeyEncoding, wit::Hash, Vec<Part>, WasmList<u8>)| {
+            with_secrets(&mut caller, &name, &message, 0, |caller, secrets, pieces| {
+                crypto::hmac_verify(secrets, encoding.into(), hash.into(), pieces, tag.as_le_slice(caller))
             })
         },
     )?;
@@ -87,14 +93,14 @@ fn link_macs(crypto: &mut LinkerInstance<'_, Ctx>) -> wasmtime::Result<()> {
                 return Ok((Err(wit::CryptoError::TooLarge),));
             }
             caller.data_mut().signatures += 1;
-            with_secrets(&mut caller, &name, &message, 0, |secrets, pieces| {
+            with_secrets(&mut caller, &name, &message, 0, |_, secrets, pieces| {
                 crypto::hmac_sign(secrets, encoding.into(), hash.into(), pieces)
             })
         },
     )?;
-    crypto.func_wrap("secret-equals", |mut caller: Caller<'_>, (name, candidate): (String, Vec<u8>)| {
-        with_secrets(&mut caller, &name, &[], candidate.len() as u64, |secrets, _| {
-            crypto::secret_equals(secrets, &candidate)
+    crypto.func_wrap("secret-equals", |mut caller: Caller<'_>, (name, candidate): (String, WasmList<u8>)| {
+        with_secrets(&mut caller, &name, &[], candidate.len() as u64, |caller, secrets, _| {
+            crypto::secret_equals(secrets, candidate.as_le_slice(caller))
         })
     })
 }
@@ -102,9 +108,9 @@ fn link_macs(crypto: &mut LinkerInstance<'_, Ctx>) -> wasmtime::Result<()> {
 fn link_signatures(crypto: &mut LinkerInstance<'_, Ctx>) -> wasmtime::Result<()> {
     crypto.func_wrap(
         "signature-verify",
-        |mut caller: Caller<'_>, (name, scheme, message, signed): (String, wit::Scheme, Vec<Part>, Vec<u8>)| {
-            with_secrets(&mut caller, &name, &message, FUEL_SIGNATURE, |keys, pieces| {
-                crypto::signature_verify(keys, scheme.into(), pieces, &signed)
+        |mut caller: Caller<'_>, (name, scheme, message, signed): (String, wit::Scheme, Vec<Part>, WasmList<u8>)| {
+            with_secrets(&mut caller, &name, &message, FUEL_SIGNATURE, |caller, keys, pieces| {
+                crypto::signature_verify(keys, scheme.into(), pieces, signed.as_le_slice(caller))
             })
         },
     )?;
@@ -125,9 +131,10 @@ fn with_secrets<R>(
     name: &str,
     message: &[Part],
     fuel_each: u64,
-    check: impl FnOnce(&[Secret], &crypto::Pieces<'_>) -> Result<R, Fault>,
+    check: impl FnOnce(&Caller<'_>, &[Secret], &crypto::Pieces<'_>) -> Result<R, Fault>,
 ) -> wasmtime::Result<(Result<R, wit::CryptoError>,)> {
     let count = caller.data().secrets(name).map_or(0, <[Secret]>::len) as u64;
+    charge(caller, name.len() as u64)?;
     pay(caller, message, count, fuel_each)?;
     if message.len() > PARTS_MAX {
         return Ok((Err(wit::CryptoError::TooLarge),));
@@ -135,7 +142,7 @@ fn with_secrets<R>(
     let Some(secrets) = caller.data().secrets(name) else {
         return Ok((Err(wit::CryptoError::UnknownSecret),));
     };
-    Ok((check(secrets, &pieces(caller, message)).map_err(|fault| match fault {
+    Ok((check(caller, secrets, &pieces(caller, message)).map_err(|fault| match fault {
         Fault::BadKey => wit::CryptoError::BadKey,
         Fault::BadSignatureForm => wit::CryptoError::BadSignatureForm,
     }),))
