@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::config::model::Mode;
 use crate::event::Event;
@@ -86,7 +87,10 @@ impl Gateway {
     async fn inspect(&self, admitted: &Admitted, trail: &mut Trail) -> Result<Inspected, Rejection> {
         let route = &admitted.route;
         let runner = route.plugin.as_ref().ok_or(Rejection::PluginUnavailable)?;
-        let inspected = runner.plugin.inspect(&runner.grant, &admitted.delivery).await;
+        // What the plugin logs is told apart by this.
+        let span =
+            tracing::info_span!("plugin", event = trail.event, tenant = route.config.tenant, route = route.config.name);
+        let inspected = runner.plugin.inspect(&runner.grant, &admitted.delivery).instrument(span).await;
         let refuse = route.refuse_status();
         match inspected.result {
             Ok(Inspection::Events(events)) => Ok(Inspected::Events(events)),

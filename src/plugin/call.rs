@@ -23,7 +23,7 @@ pub struct Budget {
     pub fuel: u64,
     /// Fuel more for each byte of the body.
     pub fuel_per_byte: u64,
-    /// Time in the guest, not counting the time it gives to others.
+    /// Processor time in the guest: neither what it gives to others nor what a busy machine takes counts.
     pub wall: Duration,
     /// Bytes of memory; the host's pool has 64 MiB a guest, and no budget can give more.
     pub memory_bytes: usize,

@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{ResourceLimiter, StoreContextMut, UpdateDeadline};
 
 use super::call::{Budget, Grant};
@@ -180,26 +181,29 @@ impl Log {
     }
 }
 
-/// Measures the time that a call itself takes, without the time in which it gave way to others.
+/// Measures the time that a call itself takes: on the processor, so that neither the calls it gave way to nor a busy machine ends
+/// an honest guest.
 pub(super) struct Meter {
-    base: Instant,
     /// Nanoseconds of finished slices.
     busy: AtomicU64,
-    /// When the running slice began, in nanoseconds after `base`.
+    /// When the running slice began, in nanoseconds of its thread's processor time.
     slice: AtomicU64,
 }
 
 impl Meter {
     fn new() -> Self {
-        Self { base: Instant::now(), busy: AtomicU64::new(0), slice: AtomicU64::new(0) }
+        Self { busy: AtomicU64::new(0), slice: AtomicU64::new(0) }
     }
 
-    fn now(&self) -> u64 {
-        u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    /// The processor time of this thread. A slice begins and ends on one thread, and its ticks come there too.
+    fn now() -> u64 {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let nanos = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
+        u64::try_from(nanos).unwrap_or(0)
     }
 
     fn running(&self) -> Duration {
-        let slice = self.now().saturating_sub(self.slice.load(Ordering::Relaxed));
+        let slice = Self::now().saturating_sub(self.slice.load(Ordering::Relaxed));
         Duration::from_nanos(self.busy.load(Ordering::Relaxed).saturating_add(slice))
     }
 
@@ -242,10 +246,10 @@ impl<F: Future> Future for Metered<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let start = self.meter.now();
+        let start = Meter::now();
         self.meter.slice.store(start, Ordering::Relaxed);
         let polled = self.inner.as_mut().poll(context);
-        let spent = self.meter.now().saturating_sub(start);
+        let spent = Meter::now().saturating_sub(start);
         self.meter.busy.fetch_add(spent, Ordering::Relaxed);
         polled
     }

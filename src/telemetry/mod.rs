@@ -20,7 +20,7 @@ pub fn init(filter: &str) -> Result<(), BadFilter> {
     let started = if io::stderr().is_terminal() {
         logs.with_target(false).compact().try_init()
     } else {
-        logs.json().flatten_event(true).with_current_span(false).try_init()
+        logs.json().flatten_event(true).with_span_list(false).try_init()
     };
     drop(started);
     Ok(())
