@@ -1,5 +1,6 @@
 //! Random sequences of writes: each store must do what the pure rules say, and what the memory store does.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -154,14 +155,14 @@ fn stamped_at(record: &Record, draft: &Draft, standing: Option<&Record>, before:
 fn agree(bench: Bench, cases: u32) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (store, model) = (bench.store(), runtime.block_on(Bench::memory()).store());
-    let mut case = 0;
+    let case = Cell::new(0_u32);
     let config =
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let steps = vec((a_demand(), a_draft()), 1..25);
     let outcome = runner.run(&steps, |steps| {
-        case += 1;
-        let name = case.to_string();
+        case.set(case.get() + 1);
+        let name = case.get().to_string();
         runtime.block_on(async {
             for (demand, draft) in &steps {
                 let written = step(&*store, &name, demand, draft).await;
