@@ -1,5 +1,6 @@
 //! Random sequences of writes: each store must do what the pure rules say, and what the memory store does.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -154,7 +155,7 @@ fn stamped_at(record: &Record, draft: &Draft, standing: Option<&Record>, before:
 fn agree(bench: Bench, cases: u32) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (store, model) = (bench.store(), runtime.block_on(Bench::memory()).store());
-    let case = std::cell::Cell::new(0);
+    let case = Cell::new(0_u32);
     let config =
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
