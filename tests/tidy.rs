@@ -1,5 +1,7 @@
 //! The rules of the tree that no compiler knows: which room may use which, and how long a file may be.
 
+#![cfg(test)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -39,6 +39,9 @@ pub struct Routes {
     any_host: Router<Vec<Arc<Route>>>,
 }
 
+/// Where routes that differ by method stand together: a host, if any, and a path.
+type Place = (Option<String>, String);
+
 /// A path's captures, percent-decoded.
 pub type Params = Vec<(String, String)>;
 
@@ -48,7 +51,7 @@ impl Routes {
     /// # Errors
     /// A path that cannot stand beside another one: the route's place in the list and why.
     pub fn new(routes: Vec<Route>) -> Result<Self, (usize, String)> {
-        let mut paths: HashMap<(Option<String>, String), Vec<(usize, Arc<Route>)>> = HashMap::new();
+        let mut paths: HashMap<Place, Vec<(usize, Arc<Route>)>> = HashMap::new();
         for (at, route) in routes.into_iter().enumerate() {
             let host = route.config.host.as_ref().map(|host| host.to_ascii_lowercase());
             paths.entry((host, route.config.path.clone())).or_default().push((at, Arc::new(route)));
