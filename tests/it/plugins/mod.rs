@@ -2,7 +2,7 @@
 
 mod bundled;
 mod dist;
-mod guest;
+pub mod guest;
 mod hostile;
 mod loading;
 mod providers;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
-    /// Names in lower case, in the order of arrival.
+    /// Names in lower case, in the order of arrival; each char of a value is one octet.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -61,9 +61,17 @@ pub async fn get(to: SocketAddr, path: &str) -> Answer {
 
 /// Any request, on a connection of its own.
 pub async fn send(to: SocketAddr, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
-    let mut socket = TcpStream::connect(to).await.unwrap();
-    socket.write_all(&request(to, method, path, fields, body)).await.unwrap();
-    read_answer(&mut socket).await.unwrap_or_else(|cut| panic!("the answer was cut: {cut:?}"))
+    exchange(to, &request(to, method, path, fields, body))
+        .await
+        .unwrap_or_else(|cut| panic!("the answer was cut: {cut:?}"))
+}
+
+/// Sends these bytes and reads to the end; `Err` holds what came when the gateway ended before its answer did.
+pub async fn exchange(to: SocketAddr, bytes: &[u8]) -> Result<Answer, Vec<u8>> {
+    let mut socket = TcpStream::connect(to).await.map_err(|_| Vec::new())?;
+    // An early answer may close the way for the rest of the request; the answer is what counts.
+    let _ = socket.write_all(bytes).await;
+    read_answer(&mut socket).await
 }
 
 /// A request's bytes.
@@ -87,11 +95,13 @@ pub async fn read_answer(socket: &mut TcpStream) -> Result<Answer, Vec<u8>> {
 
 fn parse(bytes: &[u8]) -> Option<Answer> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
-    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let head: String = bytes[..end].iter().copied().map(char::from).collect();
     let mut lines = head.lines();
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-    let field =
-        |line: &str| line.split_once(':').map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
+    let field = |line: &str| {
+        line.split_once(':')
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim_matches([' ', '\t']).to_owned()))
+    };
     let headers: Vec<_> = lines.filter_map(field).collect();
     let of = |name: &str| headers.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str());
     let body = if of("transfer-encoding") == Some("chunked") {

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 pub struct Hit {
     pub method: String,
     pub target: String,
-    /// Names in lower case.
+    /// Names in lower case; each char of a value is one octet.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -156,14 +156,14 @@ async fn read(socket: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Hit> {
             return None;
         }
     };
-    let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
+    let head: String = buffer[..end].iter().copied().map(char::from).collect();
     buffer.drain(..end);
     let mut lines = head.lines();
     let mut start = lines.next()?.split(' ');
     let mut hit = Hit { method: start.next()?.to_owned(), target: start.next()?.to_owned(), ..Hit::default() };
     for line in lines.filter(|line| !line.is_empty()) {
         let (name, value) = line.split_once(':')?;
-        hit.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        hit.headers.push((name.to_ascii_lowercase(), value.trim_matches([' ', '\t']).to_owned()));
     }
     let length: usize = hit.header("content-length").map_or(0, |length| length.parse().unwrap());
     while buffer.len() < length {
