@@ -16,6 +16,7 @@ use crate::gateway::admission::{Limits, Peer};
 use crate::gateway::dedupe::{Dedupe, Shared};
 use crate::gateway::identity::DigestKeys;
 use crate::gateway::keyring::Keyring;
+use crate::gateway::limits::Rates;
 use crate::gateway::rejection::Rejection;
 use crate::gateway::route::Routes;
 use crate::gateway::upstream::Upstreams;
@@ -107,7 +108,12 @@ pub async fn run(
         let (keyring, store) = (keyring.clone(), stores.handle());
         async move { keyring.keep(store).await }
     });
-    let parts = Parts { shared: Shared::new(keyring), routes, stores, config: Arc::new(config) };
+    let rates = Rates::new(&config.server, &config.tenants);
+    let forgetting = tokio::spawn({
+        let rates = rates.clone();
+        async move { rates.forget().await }
+    });
+    let parts = Parts { rates, shared: Shared::new(keyring), routes, stores, config: Arc::new(config) };
     let drain = parts.config.server.drain;
     let settings = Settings::from(&parts.config.server);
     let make = move |core: Core| parts.clone().handler(core.tasks).boxed();
@@ -121,6 +127,7 @@ pub async fn run(
     let cut = server.wait().await;
     admin.abort();
     keeping.abort();
+    forgetting.abort();
     if cut > 0 {
         tracing::warn!(cut, "the deadline cut requests off; their claims are left to their leases");
     }
@@ -134,6 +141,7 @@ struct Parts {
     routes: Arc<Routes>,
     stores: Arc<Stores>,
     shared: Shared,
+    rates: Rates,
 }
 
 impl Parts {
@@ -144,6 +152,7 @@ impl Parts {
             upstreams: Upstreams::new(&self.config.upstreams),
             dedupe: Dedupe::new(self.stores.handle(), self.shared, tasks),
             routes: self.routes,
+            rates: self.rates,
         });
         Arc::new(move |request, peer| {
             let peer = Peer { address: peer.address.ip(), tls: peer.tls };

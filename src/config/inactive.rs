@@ -37,10 +37,9 @@ pub fn inactive(config: &Config) -> Vec<Notice> {
     note(key("store.encryption_keys"), "encryption of what is stored", !config.store.encryption_keys.is_empty());
     note(key("plugins.registry"), "the registry of uploaded plugins", config.plugin_registry != REGISTRY_DEFAULT);
     for (name, tenant) in &config.tenants {
-        let Limits { rate, concurrency, plugin_time, versions, code, uploads } = tenant.limits;
+        let Limits { rate: _, concurrency, plugin_time, versions, code, uploads } = tenant.limits;
         let default = Limits::DEFAULT;
         let limit = |key: &str| format!("tenants.{name}.limits.{key}");
-        note(limit("rate"), "a tenant's rate", rate != default.rate);
         note(limit("concurrency"), "a tenant's concurrency", concurrency != default.concurrency);
         note(limit("plugin_time"), "a tenant's share of plugin time", plugin_time != default.plugin_time);
         note(limit("versions"), "a limit on uploaded versions", versions != default.versions);
@@ -60,6 +59,8 @@ fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
     let certificates_set =
         !certificates.hosts.is_empty() || !certificates.names.is_empty() || certificates.roots.is_some();
     note("plugin", "a plugin uploaded by its tenant", matches!(route.plugin, PluginRef::Uploaded { .. }));
+    let aliases = route.plugin_config.get("aliases").and_then(serde_json::Value::as_array);
+    note("plugin_config.aliases", "a second name of an event", aliases.is_some_and(|aliases| !aliases.is_empty()));
     note("capture", "the capture of requests", route.capture.is_some());
     note("certificates", "verification by certificate", certificates_set);
     note("idempotency.body_alias", "a body as a second name", policy.body_alias);

@@ -15,8 +15,8 @@ use crate::config::model;
 use crate::event::Delivery;
 
 use super::rejection::Rejection;
-use super::route::{Route, Routes};
-use super::{Body, BodyFault, BoxError};
+use super::route::Route;
+use super::{Body, BodyFault, BoxError, Gateway};
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -66,19 +66,16 @@ pub struct Admitted {
 /// nothing behind.
 ///
 /// # Errors
-/// No route, an address that may not send, a body that is too large, too slow or cut short.
-pub async fn admit(
-    routes: &Routes,
-    limits: &Limits,
-    request: Request<Body>,
-    peer: Peer,
-) -> Result<Admitted, Rejection> {
+/// No route, an address that may not send or sends too often, a body that is too large, too slow or cut short.
+pub async fn admit(gateway: &Gateway, request: Request<Body>, peer: Peer) -> Result<Admitted, Rejection> {
+    let limits = &gateway.limits;
     let received_at_ms = wall_clock_ms();
     let (head, body) = request.into_parts();
     let proxied = limits.trusted_proxies.iter().any(|network| network.contains(&peer.address));
     let authority = authority(&head.uri, &head.headers, proxied)?;
     let sender = sender(&head.headers, peer, &limits.trusted_proxies);
-    let (route, params) = routes.find(&authority, head.uri.path(), &head.method)?;
+    gateway.rates.request(sender.address)?;
+    let (route, params) = gateway.routes.find(&authority, head.uri.path(), &head.method)?;
     let allow_from = &route.config.allow_from;
     if !allow_from.is_empty() && !allow_from.iter().any(|network| network.contains(&sender.address)) {
         return Err(Rejection::AddressNotAllowed);

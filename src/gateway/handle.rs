@@ -30,7 +30,7 @@ impl Gateway {
     pub async fn handle(self: Arc<Self>, request: Request<Body>, peer: Peer) -> Response<Body> {
         let mut trail = Trail::new(wall_clock_ms());
         let event = trail.event.clone();
-        let admitted = match admit(&self.routes, &self.limits, request, peer).await {
+        let admitted = match admit(&self, request, peer).await {
             Ok(admitted) => admitted,
             Err(rejection) => return self.answer(&trail, Err(rejection)),
         };
@@ -51,6 +51,7 @@ impl Gateway {
             Inspected::Respond(reply) => return Ok(reply),
             Inspected::Pass => return self.forward_undeduped(admitted, trail).await,
         };
+        self.rates.verified(&admitted.route.config.tenant, events.len())?;
         let ids = match identify(admitted, &events) {
             Ok(ids) => ids,
             Err(missing) => match self.without_key(admitted, &missing, trail)? {

@@ -18,6 +18,7 @@ pub mod handle;
 pub mod headers;
 pub mod identity;
 pub mod keyring;
+pub mod limits;
 pub mod rejection;
 pub mod reply;
 pub mod route;
@@ -28,6 +29,7 @@ pub mod waiters;
 use admission::{Admitted, Limits};
 use dedupe::Dedupe;
 use forward::Forward;
+use limits::Rates;
 use rejection::Rejection;
 use route::Routes;
 use trail::Trail;
@@ -59,6 +61,8 @@ pub struct Gateway {
     pub routes: Arc<Routes>,
     /// What a request must fit.
     pub limits: Limits,
+    /// How often senders and tenants may come, shared with the other cores.
+    pub rates: Rates,
     /// This core's pools.
     pub upstreams: Upstreams,
     /// This core's store handle, and what all cores share.

@@ -103,8 +103,7 @@ fn client(settings: &Settings) -> Client<Dialler, Full<Bytes>> {
     let mut tcp = HttpConnector::new_with_resolver(Guarded(GaiResolver::new()));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    let tls = rustls::ClientConfig::builder()
-        .with_root_certificates(rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
+    let tls = rustls::ClientConfig::builder().with_root_certificates(roots());
     let https = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(tls.with_no_client_auth())
         .https_or_http()
@@ -116,6 +115,16 @@ fn client(settings: &Settings) -> Client<Dialler, Full<Bytes>> {
         .pool_max_idle_per_host(IDLE_MAX)
         .set_host(false)
         .build(Dialler { https, within: settings.connect_timeout })
+}
+
+/// The public roots, and what the system trusts beside them: a private authority is added there, or named by `SSL_CERT_FILE`.
+fn roots() -> rustls::RootCertStore {
+    let mut roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let (_, unusable) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if unusable > 0 {
+        tracing::debug!(unusable, "some of the system's root certificates cannot be used");
+    }
+    roots
 }
 
 /// Connects, TLS included, within the upstream's connect timeout: so that a peer which accepts and says nothing counts as
