@@ -4,8 +4,11 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+
 use crate::config::Fault;
 use crate::config::model::{self, Config, PluginRef, Unsigned};
+use crate::event::PluginVersion;
 use crate::gateway::identity::KeySpace;
 use crate::gateway::route::{Route, Runner};
 use crate::plugin::{Budget, Engine, Grant, Needs, Plugin, Settings, bundled};
@@ -26,7 +29,7 @@ pub async fn routes(config: &Config) -> Result<Vec<Route>, AppError> {
         let runner = match plugin {
             Ok(None) => None,
             Ok(Some(plugin)) => match grant(config, route, plugin).await {
-                Ok(grant) => Some(Runner { plugin: plugin.clone(), grant: Arc::new(grant) }),
+                Ok(grant) => Some(Runner { version: version(plugin, &grant), plugin: plugin.clone(), grant: Arc::new(grant) }),
                 Err(found) => {
                     faults.extend(found.into_iter().map(|(key, text)| Fault::new(format!("routes[{at}].{key}"), text)));
                     continue;
@@ -97,6 +100,14 @@ async fn grant(config: &Config, route: &model::Route, plugin: &Plugin) -> Result
     }
     let allow_unsigned = allows_unsigned(route, &needs);
     Ok(Grant { config: json, secrets, allow_unsigned, needs, budget: Budget::default() })
+}
+
+/// What decides whether two deliveries named the same fields: the code and its config. After a change of either, only the fields
+/// that both name are compared, so that a redelivery across the change is no conflict.
+fn version(plugin: &Plugin, grant: &Grant) -> PluginVersion {
+    let PluginVersion { name, version } = plugin.version().clone();
+    let config: String = hex::encode(Sha256::digest(&grant.config)).chars().take(8).collect();
+    PluginVersion { name, version: format!("{version}.{config}") }
 }
 
 /// As the route says; where it says nothing, only the plugin `json` without `verify`, whose config asks for no check.

@@ -154,8 +154,9 @@ fn encode(module: &[u8]) -> anyhow::Result<Vec<u8>> {
     let DecodedWasm::Component(resolve, world) = wit_component::decode(&component)? else {
         bail!("it holds an interface and no code");
     };
-    let world = resolve.worlds.get(world).context("a component has a world")?;
-    let exported: Vec<_> = world.exports.keys().map(|key| resolve.name_world_key(key)).collect();
+    let exports = resolve.worlds.get(world).map(|world| &world.exports);
+    let exported: Vec<_> =
+        exports.into_iter().flat_map(|exports| exports.keys()).map(|key| resolve.name_world_key(key)).collect();
     for interface in ["meta", "verifier", "extractor"] {
         let name = format!("onceward:plugin/{interface}@0.1.0");
         if !exported.contains(&name) {

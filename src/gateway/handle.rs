@@ -147,7 +147,7 @@ impl Gateway {
         let route = &admitted.route;
         match (route.config.policy.missing_key, &route.plugin) {
             (OnMissingKey::HashBody, Some(runner)) => {
-                Ok(Some(Identity::of_body(&route.space, runner.plugin.version(), &admitted.delivery)))
+                Ok(Some(Identity::of_body(&route.space, &runner.version, &admitted.delivery)))
             }
             (OnMissingKey::Pass, _) => Ok(None),
             _ => Err(Rejection::MissingKey),
@@ -193,8 +193,7 @@ enum Inspected {
 fn identify(admitted: &Admitted, events: &[Event]) -> Result<Vec<Identity>, Unidentifiable> {
     let route = &admitted.route;
     let runner = route.plugin.as_ref().filter(|_| !events.is_empty()).ok_or(Unidentifiable::NoKey)?;
-    let version = runner.plugin.version();
-    events.iter().map(|event| Identity::of(&route.space, version, &admitted.delivery, event)).collect()
+    events.iter().map(|event| Identity::of(&route.space, &runner.version, &admitted.delivery, event)).collect()
 }
 
 /// The upstream's answer, untouched but for what belongs to the connection.

@@ -9,7 +9,7 @@ use matchit::Router;
 use percent_encoding::percent_decode_str;
 
 use crate::config::model;
-use crate::event::Delivery;
+use crate::event::{Delivery, PluginVersion};
 use crate::plugin::{Grant, Plugin};
 
 use super::identity::KeySpace;
@@ -29,6 +29,8 @@ pub struct Route {
 pub struct Runner {
     /// The code.
     pub plugin: Plugin,
+    /// Which version of code and config names the fields.
+    pub version: PluginVersion,
     /// Its config and secrets.
     pub grant: Arc<Grant>,
 }

@@ -5,8 +5,8 @@ use onceward_plugin::{Event, Field, PluginError, Request, Value, json};
 use crate::config::Config;
 use crate::source::{Source, values};
 
-/// Stands for material that is configured and absent altogether; no source is called so.
-const NONE_THERE: &str = "(no material)";
+/// An absent material field. No source gives octets, so it differs from null, from an empty text and from all else.
+const ABSENT: Value = Value::Bytes(Vec::new());
 
 /// The event, or none when the request has no key.
 pub(crate) fn read(request: &Request, config: &Config) -> Result<Option<Event>, PluginError> {
@@ -16,12 +16,8 @@ pub(crate) fn read(request: &Request, config: &Config) -> Result<Option<Event>, 
 
     let Some(key) = name(&config.key, &mut values)? else { return Ok(None) };
     let material = config.material.iter().zip(&mut values);
-    let mut material: Vec<Field> =
-        material.filter_map(|(source, value)| Some(Field::new(source.name(), value?))).collect();
-    if material.is_empty() && !config.material.is_empty() {
-        // An empty list would say that the whole body counts; here the config has said what counts, and none of it is there.
-        material.push(Field::new(NONE_THERE, Value::Null));
-    }
+    // Named also when it is absent: an empty list would say that the whole body counts.
+    let material = material.map(|(source, value)| Field::new(source.name(), value.unwrap_or(ABSENT))).collect();
     let aliases = config.aliases.iter().map(|parts| name(parts, &mut values));
     let aliases = aliases.filter_map(Result::transpose).collect::<Result<_, _>>()?;
     Ok(Some(Event { key, aliases, key_signed: config.key_signed(), material, event_type: None, object_id: None }))
@@ -129,16 +125,6 @@ mod tests {
         assert_eq!(parts, Ok(Some(vec!["tr_1".to_owned(), "a b".to_owned()])));
     }
 
-    /// Configured material that is absent altogether is not "no material", for which the whole body would count.
-    #[test]
-    fn material_that_is_absent_altogether_is_told() {
-        let config = r#"{"key":["/id"],"material":["/a","/b"]}"#;
-        let none = event(config, &request(r#"{"id":"1","other":1}"#)).unwrap().unwrap();
-        assert_eq!(none.material, [Field::new(super::NONE_THERE, Value::Null)]);
-        let whole_body = event(r#"{"key":["/id"]}"#, &request(r#"{"id":"1"}"#)).unwrap().unwrap();
-        assert!(whole_body.material.is_empty());
-    }
-
     /// The contract: an absent material field is absent, which differs from null.
     #[test]
     fn material_is_what_is_there() {
@@ -148,11 +134,15 @@ mod tests {
             event.material,
             [
                 Field::new("/a", Value::Null),
+                Field::new("/b", super::ABSENT),
                 Field::new("/c", Value::Number("2.50".to_owned())),
                 Field::new("/d/0", Value::Boolean(false)),
             ]
         );
         assert_eq!(event.aliases, [["x", "1"]]);
+        assert!(
+            super::tests::event(r#"{"key":["/id"]}"#, &request(r#"{"id":"1"}"#)).unwrap().unwrap().material.is_empty()
+        );
         assert!(matches!(
             super::read(
                 &request(r#"{"id":"1","a":{}}"#),

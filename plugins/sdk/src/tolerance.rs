@@ -81,6 +81,7 @@ mod tests {
         assert_eq!(tolerance.judge(1000, &at(1300, 999)), Verdict::Verified);
         assert_eq!(tolerance.judge(1000, &at(1301, 0)), Verdict::Stale(1));
         assert_eq!(tolerance.judge(1300, &at(1000, 0)), Verdict::Verified);
+        assert_eq!(tolerance.judge(1301, &at(1000, 0)), Verdict::Stale(-1));
         assert_eq!(tolerance.judge(1302, &at(1000, 999)), Verdict::Stale(-2));
         assert_eq!(tolerance.judge(i64::MAX, &at(0, 0)), Verdict::Stale(300 - i64::MAX));
         assert!(matches!(tolerance.judge(0, &at(u64::MAX / 1000, 0)), Verdict::Stale(_)));

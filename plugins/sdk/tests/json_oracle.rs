@@ -78,7 +78,7 @@ fn agrees(node: &Node<'_>, value: &Value) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     /// Every place of a document is found in one pass, decoded as the oracle decodes it, and number tokens are untouched.
     #[test]

@@ -63,6 +63,14 @@ fn bundled_plugins_are_built_from_these_sources() {
     }
 }
 
+/// The plugin that docs/plugins.md shows whole is the one that compiles with the SDK's tests.
+#[test]
+fn the_documented_plugin_is_the_one_that_compiles() {
+    let page = fs::read_to_string(root().join("docs/plugins.md")).unwrap();
+    let example = fs::read_to_string(root().join("plugins/sdk/examples/orders.rs")).unwrap();
+    assert!(page.contains(example.trim_end()), "copy plugins/sdk/examples/orders.rs into docs/plugins.md");
+}
+
 /// A component must be the same wherever it is built, and must not tell where.
 #[test]
 fn bundled_plugins_name_no_path_of_the_building_machine() {

@@ -74,19 +74,19 @@ fn json_with_a_mac() {
 async fn bodies_built_to_hurt() {
     let config = json!({ "key": ["/a/0/b"], "material": ["/a/0/c", "/x"], "aliases": [["/a/1"]] });
     let route = Route::new("json", &config, &[]).await;
-    let escapes = format!(r#"{{"a":[{{"b":"{}"}}]}}"#, r"\u00e9".repeat(150_000));
-    let members = format!("{{{}}}", (0..60_000).map(|n| format!("\"m{n}\":{n}")).collect::<Vec<_>>().join(","));
-    let digits = |member: &str| format!(r#"{{"a":[{{"b":1,"{member}":{}}}]}}"#, "9".repeat(1_000_000));
+    let escapes = format!(r#"{{"a":[{{"b":"{}"}}]}}"#, r"\u00e9".repeat(20_000));
+    let members = format!("{{{}}}", (0..10_000).map(|n| format!("\"m{n}\":{n}")).collect::<Vec<_>>().join(","));
+    let digits = |member: &str| format!(r#"{{"a":[{{"b":1,"{member}":{}}}]}}"#, "9".repeat(100_000));
     let no_key = Ok(Inspection::Events(Vec::new()));
     let malformed = Err(FailureKind::PluginError(PluginFault::Malformed));
     let bodies = [
-        ("deep", "[".repeat(1 << 20), malformed.clone()),
-        ("wide", format!("[{}1]", "1,".repeat(500_000)), no_key.clone()),
+        ("deep", "[".repeat(1 << 17), malformed.clone()),
+        ("wide", format!("[{}1]", "1,".repeat(60_000)), no_key.clone()),
         ("members", members, no_key),
         ("a member twice", digits("b"), malformed.clone()),
         ("a material field of digits", digits("c"), malformed.clone()),
         ("escapes", escapes, malformed.clone()),
-        ("quotes", "\"".repeat(1 << 20), malformed),
+        ("quotes", "\"".repeat(1 << 17), malformed),
     ];
     for (name, body, expected) in bodies {
         let inspected = route.inspect(delivery(1, &[], body)).await;
