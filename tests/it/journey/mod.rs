@@ -1,1 +1,15 @@
-//! Not written yet.
+//! What a sender and an upstream see, through the real binary: written from the contract and the failure scenarios (`sNN_…`).
+
+mod basic;
+mod claims;
+mod crash;
+mod drain;
+mod identity;
+mod plugins;
+mod policies;
+mod redis_faults;
+mod replays;
+mod rig;
+mod senders;
+mod upstream_faults;
+mod upstream_sees;

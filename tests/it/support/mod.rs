@@ -1,1 +1,18 @@
-//! Not written yet.
+//! What several tests stand on.
+
+pub mod client;
+pub mod config;
+pub mod gateway;
+pub mod redis;
+pub mod upstream;
+
+use std::time::{Duration, Instant};
+
+/// Polls until it holds; fails with what was waited for.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds().await {
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,133 @@
+//! The real binary, started on free ports in a directory of its own, and ended with the guard.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A running gateway.
+pub struct Gateway {
+    child: Child,
+    /// The first ingest address.
+    pub ingest: SocketAddr,
+    /// The admin address.
+    pub admin: SocketAddr,
+    home: Home,
+}
+
+/// A directory with a config: what a restart finds again.
+#[derive(Clone)]
+pub struct Home {
+    dir: std::sync::Arc<TempDir>,
+}
+
+impl Home {
+    /// A fresh directory with this config; `{dir}` in it stands for the directory.
+    pub fn new(config: &str) -> Self {
+        let dir = TempDir::new().unwrap();
+        let text = config.replace("{dir}", dir.path().to_str().unwrap());
+        fs::write(dir.path().join("onceward.toml"), text).unwrap();
+        Self { dir: std::sync::Arc::new(dir) }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path().join("stderr.log")
+    }
+
+    /// Starts a gateway here and waits for its banner.
+    pub fn start(&self) -> Gateway {
+        let log = File::options().create(true).append(true).open(self.log()).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_onceward"))
+            .args(["serve", "--config", "onceward.toml"])
+            .current_dir(self.path())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut banner = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut address = |prefix: &str, suffix: &str| -> SocketAddr {
+            loop {
+                let line =
+                    banner.next().unwrap_or_else(|| panic!("no banner: {}", fs::read_to_string(self.log()).unwrap()));
+                let line = line.unwrap();
+                if let Some(rest) = line.trim().strip_prefix(prefix) {
+                    return rest.trim().strip_suffix(suffix).unwrap().strip_prefix("http://").unwrap().parse().unwrap();
+                }
+            }
+        };
+        let ingest = address("Onceward listens on", "");
+        let admin = address("health", "/readyz");
+        Gateway { child, ingest, admin, home: self.clone() }
+    }
+}
+
+impl Gateway {
+    /// A gateway in a fresh directory.
+    pub fn start(config: &str) -> Self {
+        Home::new(config).start()
+    }
+
+    /// kill -9: nothing is finished, nothing is said.
+    pub fn kill(mut self) -> Home {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.home.clone()
+    }
+
+    /// SIGTERM, then waits for the end.
+    pub fn stop(mut self) -> (Home, ExitStatus) {
+        self.signal(Signal::TERM);
+        let status = self.wait(Duration::from_secs(30));
+        (self.home.clone(), status)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn wait(&mut self, within: Duration) -> ExitStatus {
+        let end = Instant::now() + within;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < end, "the gateway does not end: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// How it ended, once it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// The directory that it runs in.
+    pub fn home(&self) -> Home {
+        self.home.clone()
+    }
+
+    /// All that it logged so far, one JSON object a line; also what earlier runs in its directory logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.home.log()).unwrap()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- the gateway's log ---\n{}", self.log());
+        }
+    }
+}
