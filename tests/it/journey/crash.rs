@@ -6,13 +6,15 @@ use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::rig::{Rig, deliver, event, is_first, is_problem, is_replay, pay, pay_request, settle};
+use super::rig::{
+    Rig, deliver, event, fence, is_first, is_problem, is_replay, pay, pay_request, second_attempt, settle,
+};
 use crate::support::client::read_answer;
 use crate::support::config::{SQLITE, config};
 use crate::support::eventually;
 use crate::support::gateway::Gateway;
 use crate::support::redis::RedisServer;
-use crate::support::upstream::{Act, Hit, Upstream, answer, later};
+use crate::support::upstream::{Act, Upstream, answer, later};
 
 const SHORT: &str = "lease = \"1s\"\nin_flight = { wait = \"0s\" }";
 
@@ -20,19 +22,6 @@ const SHORT: &str = "lease = \"1s\"\nin_flight = { wait = \"0s\" }";
 async fn stuck_once() -> Upstream {
     Upstream::start(|_, at| if at == 0 { Act::Silence } else { answer(200, &[], format!("call {at}").as_bytes()) })
         .await
-}
-
-fn fence(hit: &Hit) -> u64 {
-    hit.header("onceward-fence").expect("a fence").parse().expect("a number")
-}
-
-/// Two forwards of one event: the same key, the next attempt, a higher fence.
-#[track_caller]
-fn second_attempt(hits: &[Hit]) {
-    assert_eq!(hits.len(), 2, "{hits:?}");
-    assert_eq!(hits[0].header("idempotency-key"), hits[1].header("idempotency-key"));
-    assert_eq!((hits[0].header("onceward-attempt"), hits[1].header("onceward-attempt")), (Some("1"), Some("2")));
-    assert!(fence(&hits[1]) > fence(&hits[0]), "{hits:?}");
 }
 
 /// Scenario 1: kill -9 before the claim leaves nothing; the redelivery is first-seen.

@@ -4,6 +4,7 @@ use super::rig::{Rig, event, is_first, is_problem, is_replay, pay, start_with_fi
 use crate::plugins::guest::{GuestCode, Told};
 use crate::support::client::{Answer, post};
 use crate::support::config::{SQLITE, config};
+use crate::support::gateway::Home;
 use crate::support::redis::RedisServer;
 use crate::support::upstream::Upstream;
 
@@ -55,6 +56,19 @@ async fn s63_guests_that_misbehave() {
         assert_eq!(records(&redis), 2, "{name}");
         redis.cli(&["FLUSHALL"]);
     }
+}
+
+/// Scenario 63: a loop in the start function stops the start of the gateway, in time and with the file's name.
+#[tokio::test]
+async fn s63_a_loop_in_the_start_function() {
+    let upstream = Upstream::counting().await;
+    let text = config(SQLITE, upstream.address, "")
+        .replace(JSON_PLUGIN, "plugin = \"file:{dir}/guest.wasm\"\nplugin_config = {}");
+    let home = Home::new(&text);
+    std::fs::write(home.path().join("guest.wasm"), GuestCode::new().start("(loop $again (br $again))").build())
+        .unwrap();
+    let said = home.refuses();
+    assert!(said.contains("guest.wasm"), "{said}");
 }
 
 fn records(redis: &RedisServer) -> usize {

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::rig::{Rig, event, is_first, is_problem, is_replay, retry_after};
+use super::rig::{Rig, bad_once, event, forwards, is_first, is_problem, is_replay, pay, retry_after, second_attempt};
+use crate::support::config::{SQLITE, config};
+use crate::support::gateway::Gateway;
 use crate::support::upstream::{Act, Upstream, answer, later};
 
 /// A slow upstream, to meet an event in flight.
@@ -81,37 +83,32 @@ async fn mismatch_status() {
 /// `failed = "retry"`, the default: a failure is relayed untouched, not kept, and the next delivery is a new attempt of the same key.
 #[tokio::test]
 async fn failed_retry() {
+    let rig = Rig::with(bad_once(status_of_id).await, "");
     for status in [500, 503, 429, 408, 425, 404, 302] {
-        let rig = Rig::with(failing(1, status).await, "");
-        let failed = rig.pay(&event("evt_1", 1)).await;
+        let (id, body) = (format!("evt_{status}"), event(&format!("evt_{status}"), 1));
+        let failed = rig.pay(&body).await;
         assert_eq!((failed.status, failed.idempotency()), (status, "first"), "{failed:?}");
         assert_eq!((failed.body.as_slice(), failed.header("x-call")), (&b"call 0"[..], Some("0")));
         assert_eq!(failed.header("idempotency-expires"), None, "not kept: {failed:?}");
-        let first = rig.pay(&event("evt_1", 1)).await;
+        let first = rig.pay(&body).await;
         is_first(&first, "call 1");
-        is_replay(&rig.pay(&event("evt_1", 1)).await, &first);
-        let hits = rig.upstream.hits();
-        assert_eq!(hits.len(), 2);
-        assert_eq!(hits[0].header("idempotency-key"), hits[1].header("idempotency-key"));
-        assert_eq!((hits[0].header("onceward-attempt"), hits[1].header("onceward-attempt")), (Some("1"), Some("2")));
-        let fence = |at: usize| hits[at].header("onceward-fence").unwrap().parse::<u64>().unwrap();
-        assert!(fence(1) > fence(0), "the fence grows: {hits:?}");
+        is_replay(&rig.pay(&body).await, &first);
+        second_attempt(&forwards(&rig.upstream, &id));
     }
+}
+
+/// `evt_404` is answered 404.
+fn status_of_id(id: &str) -> Act {
+    answer(id["evt_".len()..].parse().unwrap(), &[("x-call", "0")], b"call 0")
 }
 
 /// A failed event still knows its material: another one is a conflict, not a retry.
 #[tokio::test]
 async fn failed_knows_its_material() {
-    let rig = Rig::with(failing(1, 500).await, "").await_first(500).await;
+    let rig = Rig::with(failing(1, 500).await, "");
+    assert_eq!(rig.pay(&event("evt_1", 1)).await.status, 500);
     is_problem(&rig.pay(&event("evt_1", 2)).await, 409, "fingerprint-mismatch");
     is_first(&rig.pay(&event("evt_1", 1)).await, "call 1");
-}
-
-impl Rig {
-    async fn await_first(self, status: u16) -> Self {
-        assert_eq!(self.pay(&event("evt_1", 1)).await.status, status);
-        self
-    }
 }
 
 /// `failed = "replay"`: that failure again, without a call.
@@ -165,28 +162,21 @@ async fn failed_dead_letter() {
 /// `final`: which statuses are kept, with exceptions.
 #[tokio::test]
 async fn final_rules() {
-    let kept = |status: u16, rules: &'static str| async move {
-        let rig = Rig::with(failing(1, status).await, &format!("final = {rules}"));
-        let first = rig.pay(&event("evt_1", 1)).await;
+    let rig = Rig::with(bad_once(status_of_id).await, r#"final = ["2xx", "302", "4xx except 408 425 429"]"#);
+    let rows = [(201, true), (302, true), (404, true), (422, true)];
+    let not_kept = [(303, false), (408, false), (425, false), (429, false), (500, false), (503, false)];
+    for (status, kept) in rows.into_iter().chain(not_kept) {
+        let body = event(&format!("evt_{status}"), 1);
+        let first = rig.pay(&body).await;
         assert_eq!((first.status, first.idempotency()), (status, "first"), "{first:?}");
-        let second = rig.pay(&event("evt_1", 1)).await;
-        let replayed = second.idempotency() == "replay";
-        if replayed {
+        assert_eq!(first.header("idempotency-expires").is_some(), kept, "{first:?}");
+        let second = rig.pay(&body).await;
+        if kept {
             is_replay(&second, &first);
+        } else {
+            is_first(&second, "call 1");
         }
-        assert_eq!(first.header("idempotency-expires").is_some(), replayed, "{first:?}");
-        assert_eq!(rig.upstream.count(), if replayed { 1 } else { 2 });
-        replayed
-    };
-    const WITH_4XX: &str = r#"["2xx", "4xx except 408 425 429"]"#;
-    for (status, expect) in
-        [(404, true), (422, true), (408, false), (425, false), (429, false), (500, false), (201, true)]
-    {
-        assert_eq!(kept(status, WITH_4XX).await, expect, "{status}");
     }
-    assert!(kept(410, r#"["2xx", "410"]"#).await);
-    assert!(!kept(404, r#"["2xx", "410"]"#).await);
-    assert!(!kept(302, r#"["2xx"]"#).await);
 }
 
 /// `unknown = "retry"`, the default: in flight until the lease ends, then one more attempt of the same key.
@@ -203,12 +193,7 @@ async fn unknown_retry() {
     let first = rig.settle(&event("evt_1", 1)).await;
     is_first(&first, "at last");
     is_replay(&rig.pay(&event("evt_1", 1)).await, &first);
-    let hits = rig.upstream.hits();
-    assert_eq!(hits.len(), 2);
-    assert_eq!(hits[0].header("idempotency-key"), hits[1].header("idempotency-key"));
-    assert_eq!(hits[1].header("onceward-attempt"), Some("2"));
-    let fence = |at: usize| hits[at].header("onceward-fence").unwrap().parse::<u64>().unwrap();
-    assert!(fence(1) > fence(0), "{hits:?}");
+    second_attempt(&rig.upstream.hits());
 }
 
 /// `unknown = "hold"`: never sent again by itself, also after the lease.
@@ -232,11 +217,10 @@ async fn unknown_hold() {
 #[tokio::test]
 async fn mode_observe() {
     let upstream = Upstream::counting().await;
-    let text = crate::support::config::config(crate::support::config::SQLITE, upstream.address, "")
-        .replace("upstream = \"u\"", "upstream = \"u\"\nmode = \"observe\"");
-    let gateway = crate::support::gateway::Gateway::start(&text);
+    let text = config(SQLITE, upstream.address, "").replace("upstream = \"u\"", "upstream = \"u\"\nmode = \"observe\"");
+    let gateway = Gateway::start(&text);
     for (call, amount) in [1, 1, 2].into_iter().enumerate() {
-        let answer = super::rig::pay(&gateway, &event("evt_1", amount)).await;
+        let answer = pay(&gateway, &event("evt_1", amount)).await;
         assert_eq!((answer.status, answer.body), (200, format!("call {call}").into_bytes()));
     }
     assert_eq!(upstream.count(), 3);

@@ -1,6 +1,8 @@
 //! A gateway with the route `/pay`, and a scripted upstream behind it.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
@@ -8,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::support::client::{Answer, exchange, post, request};
 use crate::support::config::{SQLITE, config, config_with};
 use crate::support::gateway::{Gateway, Home};
-use crate::support::upstream::Upstream;
+use crate::support::upstream::{Act, Hit, Upstream, answer};
 
 /// One gateway and one upstream.
 pub struct Rig {
@@ -63,6 +65,39 @@ impl Rig {
     pub fn crash(self) -> Self {
         Self { gateway: self.gateway.kill().start(), upstream: self.upstream }
     }
+}
+
+/// An upstream that meets each event's first call as `script` says for its id, and answers all later ones well: `call 1`, …
+pub async fn bad_once(script: impl Fn(&str) -> Act + Send + Sync + 'static) -> Upstream {
+    let calls = Mutex::<HashMap<String, usize>>::default();
+    Upstream::start(move |hit, _| {
+        let event: serde_json::Value = serde_json::from_slice(&hit.body).unwrap();
+        let id = event["id"].as_str().unwrap().to_owned();
+        let mut calls = calls.lock().unwrap();
+        let call = calls.entry(id.clone()).or_default();
+        *call += 1;
+        if *call == 1 { script(&id) } else { answer(200, &[], format!("call {}", *call - 1).as_bytes()) }
+    })
+    .await
+}
+
+/// The forwards of one event.
+pub fn forwards(upstream: &Upstream, id: &str) -> Vec<Hit> {
+    let key = format!("t:pay:{id}");
+    upstream.hits().into_iter().filter(|hit| hit.header("idempotency-key") == Some(&key)).collect()
+}
+
+/// Checks the second of two forwards of one event: the same key, the next attempt, a higher fence.
+#[track_caller]
+pub fn second_attempt(hits: &[Hit]) {
+    assert_eq!(hits.len(), 2, "{hits:?}");
+    assert_eq!(hits[0].header("idempotency-key"), hits[1].header("idempotency-key"));
+    assert_eq!((hits[0].header("onceward-attempt"), hits[1].header("onceward-attempt")), (Some("1"), Some("2")));
+    assert!(fence(&hits[1]) > fence(&hits[0]), "{hits:?}");
+}
+
+pub fn fence(hit: &Hit) -> u64 {
+    hit.header("onceward-fence").expect("a fence").parse().expect("a number")
 }
 
 /// A payment.

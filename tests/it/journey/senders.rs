@@ -30,7 +30,10 @@ async fn signed(store: &str, plugin: &str, secrets: &[&str]) -> Rig {
     let upstream = Upstream::counting().await;
     let secrets: Vec<_> = secrets.iter().map(|secret| format!("{{ value = \"{secret}\" }}")).collect();
     let text = config(store, upstream.address, "").replace(JSON_PLUGIN, plugin)
-        + &format!("[tenants.t]\nsecrets.sender = [{}]\n", secrets.join(", "));
+        + &format!(
+            "[tenants.t.secrets]\n{}",
+            if secrets.is_empty() { String::new() } else { format!("sender = [{}]\n", secrets.join(", ")) }
+        );
     Rig { gateway: Gateway::start(&text), upstream }
 }
 

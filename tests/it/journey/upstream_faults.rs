@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::rig::{Rig, event, is_first, is_problem, is_replay, pay, pay_request};
+use super::rig::{Rig, bad_once, event, forwards, is_first, is_problem, is_replay, pay, pay_request, second_attempt};
 use crate::support::client::exchange;
 use crate::support::config::{SQLITE, config, config_with};
 use crate::support::gateway::Gateway;
@@ -16,48 +16,40 @@ use crate::support::upstream::{Act, Upstream, answer};
 
 const SHORT: &str = "lease = \"700ms\"\nin_flight = { wait = \"0s\" }";
 
-/// The first call meets `act`, later ones are answered well.
-async fn bad_once(act: Act) -> Upstream {
-    Upstream::start(move |_, at| if at == 0 { act.clone() } else { answer(200, &[], format!("call {at}").as_bytes()) })
-        .await
-}
-
 /// After an exchange that broke, nothing is kept: after the lease the event is forwarded once more.
-async fn is_unknown(rig: &Rig) {
-    let first = rig.settle(&event("evt_1", 1)).await;
+async fn is_unknown(rig: &Rig, id: &str) {
+    let first = rig.settle(&event(id, 1)).await;
     is_first(&first, "call 1");
-    is_replay(&rig.pay(&event("evt_1", 1)).await, &first);
-    let hits = rig.upstream.hits();
-    assert_eq!((hits.len(), hits[1].header("onceward-attempt")), (2, Some("2")), "{hits:?}");
-    assert_eq!(hits[0].header("idempotency-key"), hits[1].header("idempotency-key"));
+    is_replay(&rig.pay(&event(id, 1)).await, &first);
+    second_attempt(&forwards(&rig.upstream, id));
 }
 
 /// Scenario 42: processed, then reset: 502, outcome unknown.
 #[tokio::test]
 async fn s42_reset() {
-    let rig = Rig::with(bad_once(Act::Reset).await, SHORT);
+    let rig = Rig::with(bad_once(|_| Act::Reset).await, SHORT);
     let broken = rig.pay(&event("evt_1", 1)).await;
     is_problem(&broken, 502, "upstream-failed");
     assert_eq!(broken.idempotency(), "first");
-    is_unknown(&rig).await;
+    is_unknown(&rig, "evt_1").await;
 }
 
 /// Scenario 42: processed, then closed without a word: 502, outcome unknown.
 #[tokio::test]
 async fn s42_closed() {
-    let rig = Rig::with(bad_once(Act::WriteAndClose(Vec::new())).await, SHORT);
+    let rig = Rig::with(bad_once(|_| Act::WriteAndClose(Vec::new())).await, SHORT);
     is_problem(&rig.pay(&event("evt_1", 1)).await, 502, "upstream-failed");
-    is_unknown(&rig).await;
+    is_unknown(&rig, "evt_1").await;
 }
 
 /// Scenario 42: processed, then silent: 504, outcome unknown.
 #[tokio::test]
 async fn s42_silence() {
-    let rig = Rig::patient(bad_once(Act::Silence).await, "400ms", SHORT);
+    let rig = Rig::patient(bad_once(|_| Act::Silence).await, "400ms", SHORT);
     let broken = rig.pay(&event("evt_1", 1)).await;
     is_problem(&broken, 504, "upstream-timeout");
     assert_eq!(broken.idempotency(), "first");
-    is_unknown(&rig).await;
+    is_unknown(&rig, "evt_1").await;
 }
 
 /// Scenario 43: an answer that ends in the middle is no success; nothing of it is kept.
@@ -69,24 +61,30 @@ async fn s43_cut_answers() {
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\npart\r\nff",
         b"HTTP/1.1 200 OK\r\ncontent-le",
     ];
-    for cut in cuts {
-        let rig = Rig::with(bad_once(Act::WriteAndClose(cut.to_vec())).await, SHORT);
-        if let Ok(answer) = exchange(rig.gateway.ingest, &pay_request(rig.gateway.ingest, &event("evt_1", 1))).await {
+    let upstream = bad_once(move |id| Act::WriteAndClose(cuts[number(id)].to_vec())).await;
+    let rig = Rig::with(upstream, SHORT);
+    for id in ["evt_0", "evt_1", "evt_2", "evt_3"] {
+        if let Ok(answer) = exchange(rig.gateway.ingest, &pay_request(rig.gateway.ingest, &event(id, 1))).await {
             is_problem(&answer, 502, "upstream-failed");
         }
-        is_unknown(&rig).await;
+        is_unknown(&rig, id).await;
     }
+}
+
+/// `evt_3` is the third.
+fn number(id: &str) -> usize {
+    id["evt_".len()..].parse().unwrap()
 }
 
 /// Scenario 43 with an answer too large to keep: the client sees that it was cut, and it is no success.
 #[tokio::test]
 async fn s43_a_large_cut_answer() {
     let cut = [b"HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n".as_slice(), &vec![b'x'; 3 << 20]].concat();
-    let rig = Rig::with(bad_once(Act::WriteAndClose(cut)).await, SHORT);
+    let rig = Rig::with(bad_once(move |_| Act::WriteAndClose(cut.clone())).await, SHORT);
     if let Ok(answer) = exchange(rig.gateway.ingest, &pay_request(rig.gateway.ingest, &event("evt_1", 1))).await {
         is_problem(&answer, 502, "upstream-failed");
     }
-    is_unknown(&rig).await;
+    is_unknown(&rig, "evt_1").await;
 }
 
 /// A bare upstream; its connections are served by `serve`.
@@ -189,12 +187,14 @@ async fn s47_answers_that_cannot_be_trusted() {
         ("a bad chunk size", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0x3\r\nabc\r\n0\r\n\r\n"),
         ("no HTTP", b"220 mail.example ESMTP\r\n"),
     ];
+    let upstream = bad_once(move |id| Act::WriteAndClose(answers[number(id)].1.to_vec())).await;
+    let rig = Rig::with(upstream, SHORT);
     let mut faults = Vec::new();
-    for (name, bytes) in answers {
-        let rig = Rig::with(bad_once(Act::WriteAndClose(bytes.to_vec())).await, SHORT);
-        let answer = rig.pay(&event("evt_1", 1)).await;
+    for (at, (name, _)) in answers.iter().enumerate() {
+        let id = format!("evt_{at}");
+        let answer = rig.pay(&event(&id, 1)).await;
         if (answer.status, answer.code().as_str()) == (502, "upstream-failed") {
-            is_unknown(&rig).await;
+            is_unknown(&rig, &id).await;
         } else {
             faults.push(format!("{name}: {answer:?}"));
         }
@@ -206,19 +206,19 @@ async fn s47_answers_that_cannot_be_trusted() {
 #[tokio::test]
 async fn s47_bare_line_feeds() {
     let rig =
-        Rig::with(bad_once(Act::WriteAndClose(b"HTTP/1.1 200 OK\ncontent-length: 3\n\nabc".to_vec())).await, SHORT);
+        Rig::with(bad_once(|_| Act::WriteAndClose(b"HTTP/1.1 200 OK\ncontent-length: 3\n\nabc".to_vec())).await, SHORT);
     is_problem(&rig.pay(&event("evt_1", 1)).await, 502, "upstream-failed");
-    is_unknown(&rig).await;
+    is_unknown(&rig, "evt_1").await;
 }
 
 /// Scenario 47: an upstream that never gets beyond 1xx answers is given up.
 #[tokio::test]
 async fn s47_a_flood_of_1xx() {
     let flood = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(200_000);
-    let rig = Rig::patient(bad_once(Act::WriteAndClose(flood)).await, "5s", SHORT);
+    let rig = Rig::patient(bad_once(move |_| Act::WriteAndClose(flood.clone())).await, "5s", SHORT);
     let answer = rig.pay(&event("evt_1", 1)).await;
     assert!([502, 504].contains(&answer.status), "{answer:?}");
-    is_unknown(&rig).await;
+    is_unknown(&rig, "evt_1").await;
 }
 
 /// One interim answer is no fault: the final one counts.
@@ -234,11 +234,13 @@ async fn an_interim_answer_is_skipped() {
 /// Scenario 48: a redirect is relayed, never followed.
 #[tokio::test]
 async fn s48_redirects_are_not_followed() {
+    let script = |id: &str| answer(u16::try_from(number(id)).unwrap(), &[("location", "/elsewhere")], b"");
+    let rig = Rig::with(bad_once(script).await, "");
     for status in [301, 302, 303, 307, 308] {
-        let rig = Rig::with(Upstream::start(move |_, _| answer(status, &[("location", "/elsewhere")], b"")).await, "");
-        let answer = rig.pay(&event("evt_1", 1)).await;
+        let id = format!("evt_{status}");
+        let answer = rig.pay(&event(&id, 1)).await;
         assert_eq!((answer.status, answer.header("location")), (status, Some("/elsewhere")), "{answer:?}");
-        assert_eq!(rig.upstream.count(), 1);
+        assert_eq!(forwards(&rig.upstream, &id).len(), 1);
     }
 }
 

@@ -43,16 +43,28 @@ impl Home {
         self.path().join("stderr.log")
     }
 
-    /// Starts a gateway here and waits for its banner.
-    pub fn start(&self) -> Gateway {
+    fn spawn(&self) -> Child {
         let log = File::options().create(true).append(true).open(self.log()).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_onceward"))
+        Command::new(env!("CARGO_BIN_EXE_onceward"))
             .args(["serve", "--config", "onceward.toml"])
             .current_dir(self.path())
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
-            .unwrap();
+            .unwrap()
+    }
+
+    /// Starts a gateway that must refuse to serve, and gives what it says of that.
+    pub fn refuses(&self) -> String {
+        let unknown = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut gateway = Gateway { child: self.spawn(), ingest: unknown, admin: unknown, home: self.clone() };
+        assert!(!gateway.wait(Duration::from_secs(60)).success(), "it should have refused: {}", gateway.log());
+        gateway.log()
+    }
+
+    /// Starts a gateway here and waits for its banner.
+    pub fn start(&self) -> Gateway {
+        let mut child = self.spawn();
         let mut banner = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut address = |prefix: &str, suffix: &str| -> SocketAddr {
             loop {
