@@ -1,3 +1,12 @@
-//! The command line's entry: arguments, configuration, telemetry, application, exit code.
+//! The entry: arguments, then the command, then the exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use onceward::cli::Cli;
+
+fn main() -> ExitCode {
+    // The one TLS provider of the process, before anything asks for it. A second start cannot happen here.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    Cli::parse().run()
+}

@@ -1,6 +1,7 @@
 //! Decimal numbers compared exactly: pure functions over the token a sender wrote, never a float, never expanded.
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::iter;
 
 /// A number in the one form that all its spellings share: `digits` × 10^`exponent`.
@@ -16,6 +17,13 @@ pub struct Number {
     /// The power of ten, a decimal integer with a `-` where negative and no leading zeros. Text, since a token may name a
     /// power that no machine integer holds.
     pub exponent: String,
+}
+
+impl fmt::Display for Number {
+    /// The one spelling of the number, itself a JSON number: `-125e-1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}e{}", if self.negative { "-" } else { "" }, self.digits, self.exponent)
+    }
 }
 
 /// The exact value of a JSON number token; nothing when it is none by RFC 8259 (`+1`, `01`, `.5`, `1.`, `NaN`).

@@ -1,3 +1,114 @@
-//! Not written yet.
+//! The command line: one file a command. Results go to stdout, everything else to stderr.
 
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+mod banner;
+mod case;
+mod check;
+mod healthcheck;
+mod plugin;
 pub mod plugin_build;
+pub mod plugin_run;
+pub mod plugin_test;
+mod serve;
+mod token;
+
+/// Onceward forwards each business event once, and answers every redelivery with the first answer.
+#[derive(Debug, Parser)]
+#[command(name = "onceward", version, about, long_about = None, after_help = TRY)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// What is logged to stderr: a level, or `info,onceward::event=off`.
+    #[arg(long, global = true, env = "ONCEWARD_LOG", default_value = "info", value_name = "FILTER")]
+    log: String,
+}
+
+const TRY: &str = "Try it, with nothing else installed:\n  onceward serve --config config/quickstart.toml\n\n\
+                   Exit codes: 0 ok, 1 the check found faults, 2 usage or unreadable input.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway until SIGTERM or SIGINT; a second signal ends it at once.
+    Serve(ConfigArgs),
+    /// Validate everything without serving: all faults at once, each with its key path.
+    Check {
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Build, test and measure plugins.
+    #[command(subcommand)]
+    Plugin(plugin::PluginCommand),
+    /// Make an admin token, or the SHA-256 of one for the config.
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Exit 0 when a gateway is ready: for containers and scripts.
+    Healthcheck {
+        /// The admin listener's readiness.
+        #[arg(long, default_value = "http://127.0.0.1:8081/readyz")]
+        url: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct ConfigArgs {
+    /// The TOML file; without one, the embedded defaults and the environment count.
+    #[arg(long, short, env = "ONCEWARD_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// How a command ends when it does not fail.
+pub enum Done {
+    /// 0.
+    Ok,
+    /// 1: the check found faults.
+    Faults,
+}
+
+impl Cli {
+    /// Runs the command to its exit code.
+    pub fn run(self) -> ExitCode {
+        let result = crate::telemetry::init(&self.log).map_err(Into::into).and_then(|()| self.command.run());
+        match result {
+            Ok(Done::Ok) => ExitCode::SUCCESS,
+            Ok(Done::Faults) => ExitCode::from(1),
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "onceward: {error:#}");
+                ExitCode::from(2)
+            }
+        }
+    }
+}
+
+impl Command {
+    fn run(self) -> anyhow::Result<Done> {
+        match self {
+            Self::Serve(config) => serve::run(config.config.as_deref()),
+            Self::Check { config, json } => check::run(config.config.as_deref(), json),
+            Self::Plugin(command) => command.run(),
+            Self::Token(command) => command.run(),
+            Self::Healthcheck { url } => healthcheck::run(&url),
+        }
+    }
+}
+
+/// Writes a result. A reader that went away is no fault of ours.
+fn out(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A runtime for what does not serve: the control plane and short commands.
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}

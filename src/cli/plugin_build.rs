@@ -40,6 +40,9 @@ pub fn build(cargo: &Path, manifest: Option<&Path>, out: Option<&Path>) -> anyho
     let crate_dir = manifest.parent().context("a manifest lies in a directory")?;
     require_target(crate_dir)?;
     let metadata = metadata(cargo, &manifest)?;
+    if !metadata.packages.iter().any(|package| package.manifest_path == manifest) {
+        bail!("{} is a workspace; name the manifest of one plugin", manifest.display());
+    }
     let module = compile(cargo, &manifest, &metadata)?;
     let bytes = std::fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
     let component = encode(&bytes).with_context(|| format!("{} is no Onceward plugin", module.display()))?;
@@ -151,8 +154,8 @@ fn encode(module: &[u8]) -> anyhow::Result<Vec<u8>> {
     let DecodedWasm::Component(resolve, world) = wit_component::decode(&component)? else {
         bail!("it holds an interface and no code");
     };
-    let exports = &resolve.worlds[world].exports;
-    let exported: Vec<_> = exports.keys().map(|key| resolve.name_world_key(key)).collect();
+    let world = resolve.worlds.get(world).context("a component has a world")?;
+    let exported: Vec<_> = world.exports.keys().map(|key| resolve.name_world_key(key)).collect();
     for interface in ["meta", "verifier", "extractor"] {
         let name = format!("onceward:plugin/{interface}@0.1.0");
         if !exported.contains(&name) {

@@ -218,11 +218,11 @@ fn optional<T>(read: Option<Option<T>>) -> Option<Option<T>> {
 
 /// A name that nothing bears.
 fn unknown<'k>(what: &str, name: &str, known: impl Iterator<Item = &'k str> + Clone) -> Problem {
-    let problem = Problem::new(format!("there is no {what} {}", values::quote(name)));
+    let problem = Problem::new(format!("unknown {what} {}", values::quote(name)));
     match values::nearest(name, known.clone()) {
         Some(near) => problem.hint(format!("did you mean {near:?}?")),
         None => match known.collect::<Vec<_>>().join(", ") {
-            names if names.is_empty() => problem.hint(format!("none is configured; add the {what}")),
+            names if names.is_empty() => problem.hint("none is configured"),
             names => problem.hint(format!("there are: {names}")),
         },
     }

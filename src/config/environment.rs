@@ -11,6 +11,15 @@ const PREFIX: &str = "ONCEWARD_";
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<OsString, OsString>);
 
+/// A variable that sets a key.
+pub(super) struct Setting<'a> {
+    pub(super) name: &'a str,
+    pub(super) table: String,
+    /// Below the table, at least one.
+    pub(super) keys: Vec<String>,
+    pub(super) value: &'a OsStr,
+}
+
 impl Environment {
     /// The process's own. The one place that reads it.
     pub fn of_process() -> Self {
@@ -22,20 +31,14 @@ impl Environment {
         self.0.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
-    /// The variables that set a key of one of the `tables`: name, key path, value. All others are left alone.
-    pub(super) fn settings<'a>(
-        &'a self,
-        tables: &'a [&'a str],
-    ) -> impl Iterator<Item = (&'a str, Vec<String>, &'a OsStr)> {
+    /// The variables that set a key of one of the `tables`. All others are left alone.
+    pub(super) fn settings<'a>(&'a self, tables: &'a [&'a str]) -> impl Iterator<Item = Setting<'a>> {
         self.0.iter().filter_map(move |(name, value)| {
             let name = name.to_str()?;
             let (table, key) = name.strip_prefix(PREFIX)?.split_once("__")?;
             let table = table.to_ascii_lowercase();
-            let known = tables.contains(&table.as_str());
-            known.then(|| {
-                let keys = key.split("__").map(str::to_ascii_lowercase);
-                (name, std::iter::once(table).chain(keys).collect(), value.as_os_str())
-            })
+            let keys = key.split("__").map(str::to_ascii_lowercase).collect();
+            tables.contains(&table.as_str()).then_some(Setting { name, table, keys, value })
         })
     }
 }

@@ -319,7 +319,7 @@ pub struct Route {
 }
 
 /// Which code reads a route's deliveries.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PluginRef {
     /// `"stripe"`
     Bundled(String),

@@ -103,6 +103,11 @@ impl<'a> Item<'a> {
         self.reader.fault(&self.path, Some(self.value.tag()), problem);
     }
 
+    /// The same value under a path below its own, for a fault inside of a free-form table.
+    pub(super) fn below(&self, key: &str) -> Self {
+        Self { path: format!("{}.{key}", self.path), ..self.clone() }
+    }
+
     /// The table that it must be.
     pub(super) fn table<T>(self, read: impl FnOnce(&mut Table<'a>) -> Option<T>) -> Option<T> {
         let Value::Dict(_, own) = self.value else {
@@ -226,7 +231,7 @@ impl<'a> Table<'a> {
     fn read_by<T>(mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let read = read(&mut self);
         for (key, value) in self.own.iter().filter(|(key, _)| !self.asked.contains(&key.as_str())) {
-            let problem = Problem::new("is not a key that is known here");
+            let problem = Problem::new("unknown key");
             let problem = match nearest(key, self.asked.iter().copied()) {
                 Some(near) => problem.hint(format!("did you mean `{near}`?")),
                 None => problem.hint(format!("known here: {}", self.asked.join(", "))),

@@ -157,6 +157,16 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// What went wrong, for people; empty for an answer.
+    pub fn error(&self) -> &str {
+        match self {
+            Self::Answered(_) => "",
+            Self::Unsent { error } | Self::Ambiguous { error, .. } => error,
+        }
+    }
+}
+
 /// Decides what a delivery gets, from what the store holds for its key (nothing, or a record that has not expired).
 pub fn on_request(seen: Option<&Record>, me: &Me<'_>, now: Timestamp, policy: &Policy) -> Decision {
     let Some(record) = seen else {
@@ -315,7 +325,8 @@ fn compare(record: &Record, me: &Me<'_>) -> Comparison {
 
 fn lookup<'a>(fingerprint: &'a Fingerprint, name: &str) -> Option<&'a [u8; 16]> {
     let fields = &fingerprint.fields;
-    fields.binary_search_by(|(field, _)| field.as_str().cmp(name)).ok().map(|at| &fields[at].1)
+    let at = fields.binary_search_by(|(field, _)| field.as_str().cmp(name)).ok()?;
+    fields.get(at).map(|(_, digest)| digest)
 }
 
 /// Whether a compared field is the plugin's own choice, the whole body that stands in for it included, and not the route's.

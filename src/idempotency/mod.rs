@@ -9,3 +9,6 @@ pub mod record;
 pub use machine::{Claim, Decision, Outcome, Plan, on_outcome, on_request};
 pub use policy::Policy;
 pub use record::{Draft, Expect, Fence, Lease, Owner, Record, Revision, State, Ttl};
+
+#[cfg(test)]
+mod tests;

@@ -15,20 +15,7 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use super::close::{DISCARD_BYTES_MAX, DISCARD_TIME_MAX};
 use super::connection::Link;
-
-/// Why a request body ended before its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFault {
-    /// 400: the chunks are malformed.
-    #[error("the request body's chunks are malformed")]
-    Malformed,
-    /// The client is gone: nobody reads an answer.
-    #[error("the client closed before the request body's end")]
-    Incomplete,
-    /// 408: the whole body took too long.
-    #[error("the request body took too long")]
-    TimedOut,
-}
+use crate::gateway::BodyFault;
 
 /// See the module. The clock runs from the first time that the handler has to wait.
 pub(super) struct RequestBody {
@@ -100,7 +87,6 @@ impl Drop for RequestBody {
     /// In a task of its own, since the client may read its answer only after it has sent everything.
     fn drop(&mut self) {
         let Some(incoming) = self.incoming.take() else { return };
-        self.link.close_after_answer();
         // Whoever waits for `100 Continue` must hear the answer instead. If it sends all the same, `close` discards it.
         if self.awaits_continue {
             return;

@@ -1,6 +1,7 @@
 //! One connection, from its handshake to its close.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -91,12 +93,12 @@ impl Link {
         self.set_ticket(None);
     }
 
-    /// The request body has bytes that were not read yet, or no more.
+    /// The request body has bytes that no handler has read yet, or no more. An answer while it has some is the connection's last.
     pub(super) fn set_body_open(&self, open: bool) {
         self.body_open.store(open, Ordering::Relaxed);
     }
 
-    /// The answer to come is the connection's last.
+    /// The answer to come is the connection's last, whatever becomes of the body.
     pub(super) fn close_after_answer(&self) {
         self.close_after_answer.store(true, Ordering::Relaxed);
     }
@@ -123,18 +125,19 @@ impl Link {
 pub(super) async fn serve(context: Arc<Context>, accepted: Accepted) {
     let Accepted { stream, address, tls, turned_away, places: _places } = accepted;
     let Ok(stream) = TcpStream::from_std(stream) else { return };
-    let Some(config) = tls else {
-        let peer = Peer { address, tls: false, certificate: None };
-        return if turned_away {
+    match tls {
+        None if turned_away => {
             close::with_answer(stream, (context.refuse)(Refused::Overloaded), TURN_AWAY_TIME_MAX).await;
-        } else {
-            serve_http(context, stream, peer).await;
-        };
-    };
-    if turned_away {
+        }
+        None => serve_http(context, stream, Peer { address, tls: false, certificate: None }).await,
         // The answer is not worth a handshake.
-        return;
+        Some(_) if turned_away => (),
+        // Boxed, so that connections without TLS do not carry its size.
+        Some(config) => Box::pin(serve_tls(context, stream, address, config)).await,
     }
+}
+
+async fn serve_tls(context: Arc<Context>, stream: TcpStream, address: SocketAddr, config: Arc<ServerConfig>) {
     let handshake = timeout(context.limits.header_timeout, TlsAcceptor::from(config).accept(stream));
     let shaken = tokio::select! {
         shaken = handshake => shaken,

@@ -34,7 +34,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::model::{self, Drain, Timeouts};
 use crate::gateway::Body;
 
-pub use self::body::BodyFault;
+pub use crate::gateway::BodyFault;
 
 /// What a data-plane thread does with a request. It runs in its own task: it goes on when the client hangs up.
 ///

@@ -2,6 +2,18 @@
 //!
 //! Invariant: every write is atomic over one key and happens only over the revision that its writer saw.
 
+mod clock;
+mod codec;
+mod memory;
+mod open;
+mod redis;
+mod sqlite;
+
+pub use memory::Memory;
+pub use open::{Backend, OpenError, Stores};
+pub use redis::Redis;
+pub use sqlite::Sqlite;
+
 use async_trait::async_trait;
 
 use crate::event::{ScopeKey, Timestamp};
@@ -78,6 +90,7 @@ pub struct StoreError {
     pub kind: StoreFault,
     /// For the log.
     pub detail: String,
+    in_doubt: bool,
 }
 
 /// Kinds of store faults, as the metrics label them.
@@ -117,13 +130,26 @@ impl std::fmt::Display for StoreFault {
 }
 
 impl StoreError {
-    /// A fault with its detail.
+    /// A fault with its detail. Without an answer, a write is in doubt; with one, it did not happen.
     pub fn new(kind: StoreFault, detail: impl std::fmt::Display) -> Self {
-        Self { kind, detail: detail.to_string() }
+        let in_doubt = matches!(kind, StoreFault::Timeout | StoreFault::Unreachable);
+        Self { kind, detail: detail.to_string(), in_doubt }
+    }
+
+    /// This fault, when it is certain that nothing was written: the call never left.
+    #[must_use]
+    pub fn not_applied(self) -> Self {
+        Self { in_doubt: false, ..self }
+    }
+
+    /// This fault, when the write may stand all the same: it was on its way to the disk.
+    #[must_use]
+    pub fn in_doubt(self) -> Self {
+        Self { in_doubt: true, ..self }
     }
 
     /// Whether the write may have been applied although no answer came.
     pub const fn may_be_applied(&self) -> bool {
-        matches!(self.kind, StoreFault::Timeout | StoreFault::Unreachable)
+        self.in_doubt
     }
 }

@@ -3,13 +3,9 @@
 use onceward_plugin::Needs;
 use onceward_plugin::config::{Item, Noted, Table};
 use onceward_plugin::crypto::Hash;
+use onceward_plugin::limits::{ALIASES_MAX, KEY_PARTS_MAX, MATERIAL_MAX};
 
 use crate::source::Source;
-
-/// The gateway's own limits on what a plugin may return.
-const KEY_PARTS_MAX: usize = 16;
-const MATERIAL_MAX: usize = 64;
-const ALIASES_MAX: usize = 16;
 
 /// What the route configures.
 #[derive(Debug)]

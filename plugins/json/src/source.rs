@@ -2,6 +2,7 @@
 
 use onceward_plugin::config::{Item, Noted};
 use onceward_plugin::json::{self, Pointers};
+use onceward_plugin::limits::NAME_BYTES_MAX;
 use onceward_plugin::{PluginError, Request, Value, form, header};
 
 /// A place in the request.
@@ -20,6 +21,9 @@ pub(crate) enum Source {
 impl Source {
     pub(crate) fn read(item: &Item<'_>) -> Result<Self, Noted> {
         let text = item.text()?;
+        if text.len() > NAME_BYTES_MAX {
+            return Err(item.fault("is longer than 256 bytes"));
+        }
         if text.starts_with('/') {
             let right = json::is_pointer(text);
             return right

@@ -1,7 +1,7 @@
 //! What [`export_plugin!`](crate::export_plugin) expands to, as plain functions. Not for plugins to call.
 
 use crate::config::read;
-use crate::{Descriptor, Disposition, Fault, Needs, Plugin, PluginError, Request, Verdict};
+use crate::{Descriptor, Disposition, Fault, Needs, Plugin, PluginError, Request, Verdict, limits};
 
 /// What `verify` saw, kept for `extract`, which takes no argument so that the body crosses into the instance once.
 pub struct Seen<P: Plugin> {
@@ -41,12 +41,14 @@ pub fn verify<P: Plugin>(request: Request, config: &str) -> Result<(Verdict, Opt
 /// The export `extract`.
 ///
 /// # Errors
-/// The plugin's own, and a call without a request that `verify` let through.
+/// The plugin's own, a call without a request that `verify` let through, and more than the gateway takes.
 pub fn extract<P: Plugin>(seen: Option<Seen<P>>) -> Result<Disposition, PluginError> {
     let Some(seen) = seen else {
         return Err(PluginError::Internal("extract was called without a request that verify let through".to_owned()));
     };
-    P::extract(&seen.request, &seen.config)
+    let disposition = P::extract(&seen.request, &seen.config)?;
+    limits::check(&disposition)?;
+    Ok(disposition)
 }
 
 fn one_line(faults: &[Fault]) -> String {

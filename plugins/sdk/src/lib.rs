@@ -16,6 +16,7 @@ pub mod form;
 pub mod glue;
 pub mod header;
 pub mod json;
+pub mod limits;
 mod plugin;
 mod tolerance;
 

@@ -14,10 +14,8 @@ mod message;
 
 use onceward_plugin::config::{Item, Noted, Table};
 use onceward_plugin::json::is_pointer;
+use onceward_plugin::limits::{MATERIAL_MAX, NAME_BYTES_MAX};
 use onceward_plugin::{Disposition, Needs, Plugin, PluginError, Request, Tolerance, Verdict, export_plugin};
-
-/// The gateway's own limit on what a plugin may return.
-const MATERIAL_MAX: usize = 64;
 
 /// The plugin.
 pub struct StandardWebhooks;
@@ -67,8 +65,10 @@ export_plugin!(StandardWebhooks);
 fn pointers(item: &Item<'_>) -> Result<Vec<String>, Noted> {
     let pointers = item.list(0, MATERIAL_MAX, |item| {
         let text = item.text()?;
-        let right = is_pointer(text);
-        right.then(|| text.to_owned()).ok_or_else(|| item.fault("must be a JSON pointer as in \"/data/id\""))
+        let right = is_pointer(text) && text.len() <= NAME_BYTES_MAX;
+        right
+            .then(|| text.to_owned())
+            .ok_or_else(|| item.fault("must be a JSON pointer as in \"/data/id\", at most 256 bytes"))
     })?;
     let again =
         pointers.iter().enumerate().find(|(place, pointer)| pointers.iter().take(*place).any(|one| one == *pointer));

@@ -1,5 +1,9 @@
 //! `[idempotency]` and `[routes.idempotency]`: the same keys, the route's over the defaults, key by key.
 
+use std::time::Duration;
+
+use figment::value::Value;
+
 use crate::config::fault::Problem;
 use crate::config::raw::Table;
 use crate::config::values::{self, word};
@@ -12,7 +16,7 @@ use crate::idempotency::policy::{
 /// Reads a policy. Without encryption keys (`encrypted`), no request may be kept.
 pub(super) fn policy(table: &mut Table<'_>, encrypted: bool) -> Option<Policy> {
     let window = table.read("window", values::positive);
-    let lease = table.read("lease", values::positive);
+    let lease = table.read("lease", lease);
     let missing_key = table.read(
         "missing_key",
         word(&[("reject", OnMissingKey::Reject), ("pass", OnMissingKey::Pass), ("hash-body", OnMissingKey::HashBody)]),
@@ -57,6 +61,15 @@ pub(super) fn policy(table: &mut Table<'_>, encrypted: bool) -> Option<Policy> {
         keep_request: keep_request?,
         replay: replay?,
     })
+}
+
+/// An open event is remembered for a day at least (see [`Policy::open_ttl`]): a longer lease could outlive its record, and then a
+/// second claim would meet nothing.
+fn lease(value: &Value) -> Result<Duration, Problem> {
+    match values::positive(value)? {
+        lease if lease > Duration::from_hours(24) => Err(Problem::new("is longer than a day").hint("at most \"24h\"")),
+        lease => Ok(lease),
+    }
 }
 
 fn in_flight(table: &mut Table<'_>) -> Option<InFlight> {
@@ -109,7 +122,7 @@ fn replay(table: &mut Table<'_>) -> Option<Replay> {
     })
 }
 
-fn header_name(value: &figment::value::Value) -> Result<String, Problem> {
+fn header_name(value: &Value) -> Result<String, Problem> {
     let text = values::text(value)?;
     let name = http::HeaderName::try_from(text.as_str());
     name.map(|name| name.as_str().to_owned())

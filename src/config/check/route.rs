@@ -166,13 +166,12 @@ fn plugin_config(
     if let (Some(PluginRef::Bundled(_)), Some(tenant)) = (plugin, tenant) {
         let none = Default::default();
         let names = known.tenants.get(tenant).unwrap_or(&none);
-        for pointer in ["/secret", "/verify/secret"] {
+        for (pointer, key) in [("/secret", "secret"), ("/verify/secret", "verify.secret")] {
             match config.pointer(pointer).and_then(serde_json::Value::as_str) {
-                Some(name) if !names.contains(name) => item.fault(unknown(
-                    &format!("secret of tenant {tenant:?} named"),
-                    name,
-                    names.iter().map(String::as_str),
-                )),
+                Some(name) if !names.contains(name) => {
+                    let what = format!("secret of tenant {tenant:?}:");
+                    item.below(key).fault(unknown(&what, name, names.iter().map(String::as_str)));
+                }
                 _ => {}
             }
         }

@@ -75,9 +75,7 @@ fn store_url(value: &Value) -> Result<StoreUrl, Problem> {
             }
         }
         "postgres" => match one_host(&text)? {
-            path if path.contains(['@', '/']) => {
-                bad("is not the address of a database", "write postgres://HOST/DATABASE")
-            }
+            path if path.contains('/') => bad("is not the address of a database", "write postgres://HOST/DATABASE"),
             _ => Ok(StoreUrl::Postgres(text)),
         },
         "redis+sentinel" => match many_hosts(rest)? {
@@ -98,7 +96,8 @@ fn one_host(text: &str) -> Result<String, Problem> {
     };
     let uri: http::Uri = text.parse().map_err(|_| problem())?;
     let authority = uri.authority().ok_or_else(problem)?;
-    if authority.host().is_empty() || !port_is_number(authority) {
+    let cut_short = authority.as_str().matches('@').count() != text.matches('@').count();
+    if authority.host().is_empty() || !port_is_number(authority) || cut_short {
         return Err(problem());
     }
     Ok(uri.path().trim_start_matches('/').to_owned())
@@ -108,7 +107,7 @@ fn one_host(text: &str) -> Result<String, Problem> {
 fn many_hosts(rest: &str) -> Result<&str, Problem> {
     let problem = || Problem::new("is not a list of hosts").hint("write redis+cluster://HOST:PORT,HOST:PORT");
     let rest = rest.strip_prefix("//").ok_or_else(problem)?;
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once(['/', '?', '#']).unwrap_or((rest, ""));
     let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
     let fine = |host: &str| host.parse().is_ok_and(|host| port_is_number(&host));
     if hosts.split(',').all(fine) && !path.contains('@') { Ok(path) } else { Err(problem()) }

@@ -45,6 +45,17 @@ fn s58_a_413_is_readable_while_10_mib_are_still_coming() {
     assert_eq!(rig.requests(), 1);
 }
 
+/// An answer too long for any buffer is on its way while the body is read away: neither side waits for the other for ever.
+#[test]
+fn s58_a_long_answer_and_an_unread_body_do_not_block_each_other() {
+    let rig = Rig::start();
+    let mut client = rig.connect();
+    client.post("/refuse-at-length", &vec![b'y'; 40 << 20]);
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.body.len()), (413, 16 << 20));
+    assert_eq!(client.rest(), b"");
+}
+
 /// A small unread body too: whether it has come already is chance, so it must not matter.
 #[test]
 fn s58_a_refusal_with_a_small_unread_body_closes() {

@@ -13,8 +13,9 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use onceward::config::model::{Drain, Timeouts};
 use onceward::gateway::Body;
-use onceward::server::{self, BodyFault, Bound, Handler, Peer, Refused, Server, Settings};
+use onceward::server::{self, BodyFault, Bound, Core, Handler, Peer, Refused, Server, Settings};
 use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
 /// Longer than anything here takes, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -63,9 +64,10 @@ impl Rig {
             gate: Semaphore::new(0),
         });
         let for_cores = Arc::clone(&seen);
-        let make_handler = move |_| {
+        let make_handler = move |core: Core| {
             let seen = Arc::clone(&for_cores);
-            let handler: Handler = Arc::new(move |request, peer| serve(Arc::clone(&seen), request, peer).boxed());
+            let handler: Handler =
+                Arc::new(move |request, peer| serve(Arc::clone(&seen), core.tasks.clone(), request, peer).boxed());
             futures::future::ready(handler).boxed()
         };
         let server = wait(server::start(vec![Bound { listener, tls }], settings, make_handler, refuse)).unwrap();
@@ -119,13 +121,25 @@ fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     Response::builder().status(status).body(body).unwrap()
 }
 
-async fn serve(seen: Arc<Seen>, request: Request<Body>, peer: Peer) -> Response<Body> {
+async fn serve(seen: Arc<Seen>, tasks: TaskTracker, request: Request<Body>, peer: Peer) -> Response<Body> {
     seen.requests.fetch_add(1, Ordering::SeqCst);
     let path = request.uri().path().to_owned();
     let answer = match path.as_str() {
         "/refuse" => {
             drop(request);
             answer(StatusCode::PAYLOAD_TOO_LARGE, "too large")
+        }
+        "/refuse-at-length" => {
+            drop(request);
+            answer(StatusCode::PAYLOAD_TOO_LARGE, vec![b'x'; 16 << 20])
+        }
+        "/later" => {
+            let seen = Arc::clone(&seen);
+            tasks.spawn(async move {
+                seen.gate.acquire().await.unwrap().forget();
+                seen.finished.fetch_add(1, Ordering::SeqCst);
+            });
+            answer(StatusCode::ACCEPTED, "")
         }
         "/broken" => {
             let pieces = [Ok(http_body::Frame::data(Bytes::from("half"))), Err("broke off".into())];

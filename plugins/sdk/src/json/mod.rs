@@ -4,6 +4,7 @@
 //! surrogate. A member that a wanted pointer goes through may stand in its object once: two readers that disagree on which one
 //! counts are how one payment becomes another.
 
+mod cursor;
 mod number;
 mod pointer;
 mod scan;

@@ -1,0 +1,110 @@
+//! From checked configuration to routes that can serve: loads their plugins and lets each examine its route's config.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::config::Fault;
+use crate::config::model::{self, Config, PluginRef, Unsigned};
+use crate::gateway::identity::KeySpace;
+use crate::gateway::route::{Route, Runner};
+use crate::plugin::{Budget, Engine, Grant, Needs, Plugin, Settings, bundled};
+
+use super::AppError;
+
+/// The routes of a configuration, in its order.
+///
+/// # Errors
+/// Every plugin that cannot be loaded and every fault that a plugin finds in its route's config, all at once.
+pub async fn routes(config: &Config) -> Result<Vec<Route>, AppError> {
+    let engine = Engine::new(Settings { max_body: config.server.max_body, ..Settings::default() })?;
+    let mut loaded: HashMap<&PluginRef, Result<Option<Plugin>, String>> = HashMap::new();
+    let mut routes = Vec::new();
+    let mut faults = Vec::new();
+    for (at, route) in config.routes.iter().enumerate() {
+        let plugin = loaded.entry(&route.plugin).or_insert_with(|| load(&engine, &route.plugin));
+        let runner = match plugin {
+            Ok(None) => None,
+            Ok(Some(plugin)) => match grant(config, route, plugin).await {
+                Ok(grant) => Some(Runner { plugin: plugin.clone(), grant: Arc::new(grant) }),
+                Err(found) => {
+                    faults.extend(found.into_iter().map(|(key, text)| Fault::new(format!("routes[{at}].{key}"), text)));
+                    continue;
+                }
+            },
+            Err(problem) => {
+                faults.push(Fault::new(format!("routes[{at}].plugin"), problem.clone()));
+                continue;
+            }
+        };
+        let namespace = runner.as_ref().map_or_else(String::new, |it| it.plugin.descriptor().key_namespace.clone());
+        let space = KeySpace { tenant: route.tenant.clone(), scope: route.scope.clone(), namespace };
+        routes.push(Route { config: Arc::clone(route), space, plugin: runner });
+    }
+    if faults.is_empty() { Ok(routes) } else { Err(AppError::Faults(faults)) }
+}
+
+/// The code of a plugin; none for one that a tenant has yet to upload.
+fn load(engine: &Engine, plugin: &PluginRef) -> Result<Option<Plugin>, String> {
+    let (name, wasm) = match plugin {
+        PluginRef::Uploaded { .. } => return Ok(None),
+        PluginRef::Bundled(name) => match bundled::bundled(name) {
+            Some(wasm) => (name.clone(), wasm.to_vec()),
+            None => {
+                let known = bundled::NAMES.join(", ");
+                return Err(format!(
+                    "no bundled plugin is called \"{name}\"; there are {known}, or name a file: \"file:PATH.wasm\""
+                ));
+            }
+        },
+        PluginRef::File(path) => {
+            let wasm = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            (format!("file:{}", path.display()), wasm)
+        }
+    };
+    engine.load(&name, &wasm).map(Some).map_err(|error| error.to_string())
+}
+
+/// What the route gives its plugin, or each fault with its key below the route.
+async fn grant(config: &Config, route: &model::Route, plugin: &Plugin) -> Result<Grant, Vec<(String, String)>> {
+    let json = route.plugin_config.to_string();
+    let needs = match plugin.examine(&json).await {
+        Ok(Ok(needs)) => needs,
+        Ok(Err(faults)) => {
+            return Err(faults.into_iter().map(|fault| (key_path(&fault.path), fault.text)).collect());
+        }
+        Err(failure) => return Err(vec![("plugin_config".to_owned(), failure.to_string())]),
+    };
+    let tenant = config.tenants.get(&route.tenant);
+    let mut secrets = std::collections::BTreeMap::new();
+    let mut missing = Vec::new();
+    for name in &needs.secrets {
+        match tenant.and_then(|tenant| tenant.secrets.get(name)) {
+            Some(values) => {
+                secrets.insert(name.clone(), values.clone());
+            }
+            None => missing.push((
+                "plugin_config".to_owned(),
+                format!("names the secret \"{name}\", which is not there: add `secrets.{name} = [ {{ env = \"…\" }} ]` to [tenants.{}]", route.tenant),
+            )),
+        }
+    }
+    if !missing.is_empty() {
+        return Err(missing);
+    }
+    let allow_unsigned = allows_unsigned(route, &needs);
+    Ok(Grant { config: json, secrets, allow_unsigned, needs, budget: Budget::default() })
+}
+
+/// As the route says; where it says nothing, only the plugin `json` without `verify`, whose config asks for no check.
+fn allows_unsigned(route: &model::Route, needs: &Needs) -> bool {
+    match route.unsigned {
+        Some(Unsigned::Allow) => true,
+        Some(Unsigned::Reject) => false,
+        None => route.plugin == PluginRef::Bundled("json".to_owned()) && needs.allows_unsigned,
+    }
+}
+
+/// `/verify/secret` becomes `plugin_config.verify.secret`.
+fn key_path(pointer: &str) -> String {
+    format!("plugin_config{}", pointer.replace('/', "."))
+}

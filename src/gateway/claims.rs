@@ -1,0 +1,191 @@
+//! What a claim's holder owes: renew the lease while it works, write the outcome, and give back what it did not use.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+
+use crate::event::{ScopeKey, Timestamp};
+use crate::idempotency::record::{Lease, Status};
+use crate::idempotency::{Claim, Outcome, Owner, Policy, Record, State, on_outcome};
+use crate::store::{Seen, StoreError, Swap};
+
+use super::dedupe::{Dedupe, Held, Kept};
+
+/// What became of an outcome.
+#[derive(Debug)]
+pub enum Finish {
+    /// Written.
+    Kept {
+        /// When the store forgets it.
+        expires_at: Timestamp,
+    },
+    /// The lease was lost and somebody else finished the event: the winner's answer counts.
+    Superseded(Kept),
+    /// The lease was lost, and nobody else has an answer for this sender.
+    Lost,
+    /// The store did not take it. It is tried until the lease ends.
+    Unwritten(StoreError),
+}
+
+impl Dedupe {
+    /// Runs `work` while renewing the leases of its claims, and returns what it made. A lease that is lost ends the renewal,
+    /// not the work: bytes may be at the upstream already.
+    pub async fn renewing<T>(&self, held: &[Held], policy: &Policy, work: impl Future<Output = T>) -> T {
+        let third = (policy.lease / 3).max(Duration::from_millis(1));
+        let mut beat = interval_at(Instant::now() + third, third);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let renewal = async {
+            let mut live: Vec<&Held> = held.iter().collect();
+            while !live.is_empty() {
+                beat.tick().await;
+                let mut kept = Vec::with_capacity(live.len());
+                for held in live {
+                    if self.renew(held, policy).await {
+                        kept.push(held);
+                    }
+                }
+                live = kept;
+            }
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            biased;
+            made = work => made,
+            never = renewal => match never {},
+        }
+    }
+
+    /// Whether the claim is worth another beat. A store that does not answer may yet: only a refusal says that it is over.
+    async fn renew(&self, held: &Held, policy: &Policy) -> bool {
+        let expect = held.claim.expect(Status::Processing, Lease::Live);
+        match self.store.swap(&held.key, expect, &held.claim.heartbeat(policy)).await {
+            Ok(Swap::Done(_)) => true,
+            Ok(Swap::Refused(_)) => {
+                tracing::warn!(idempotency_key = %held.key, fence = held.claim.fence, "the lease was lost while the forward runs");
+                false
+            }
+            Err(error) => {
+                tracing::warn!(idempotency_key = %held.key, %error, "the lease could not be renewed; trying again");
+                true
+            }
+        }
+    }
+
+    /// Writes how an attempt ended, and wakes who waits for it. A store that fails is tried again in the background until the
+    /// lease ends; the caller does not wait for that.
+    pub async fn finish(&self, held: &Held, outcome: Outcome, policy: &Policy) -> Finish {
+        let finish = self.write_outcome(held, &outcome, policy).await;
+        self.shared.waiters.wake(&held.key.digest());
+        if let Finish::Unwritten(error) = &finish {
+            tracing::warn!(idempotency_key = %held.key, %error, "the outcome is not written yet; trying until the lease ends");
+            let (dedupe, held, policy) = (self.clone(), held.clone(), policy.clone());
+            self.tasks.spawn(async move { dedupe.finish_late(&held, outcome, &policy).await });
+        }
+        finish
+    }
+
+    async fn finish_late(&self, held: &Held, outcome: Outcome, policy: &Policy) {
+        let end = Instant::now() + policy.lease;
+        let mut pause = Duration::from_millis(50);
+        while Instant::now() + pause < end {
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+            if !matches!(self.write_outcome(held, &outcome, policy).await, Finish::Unwritten(_)) {
+                self.shared.waiters.wake(&held.key.digest());
+                return;
+            }
+        }
+        tracing::error!(idempotency_key = %held.key, fence = held.claim.fence, "the outcome was never written: a redelivery may be forwarded again");
+    }
+
+    async fn write_outcome(&self, held: &Held, outcome: &Outcome, policy: &Policy) -> Finish {
+        let draft = on_outcome(&held.claim, outcome.clone(), policy);
+        let mut status = Status::Processing;
+        // Twice, since the same fence may also stand as `unknown`: written by this owner before the outcome was known.
+        for _ in 0..2 {
+            match self.store.swap(&held.key, held.claim.expect(status, Lease::Any), &draft).await {
+                Ok(Swap::Done(record)) => return Finish::Kept { expires_at: record.expires_at },
+                Ok(Swap::Refused(met)) => match met.current {
+                    Some(record)
+                        if record.fence == held.claim.fence && record.state.status() == draft.state.status() =>
+                    {
+                        return Finish::Kept { expires_at: record.expires_at };
+                    }
+                    Some(record) if record.fence == held.claim.fence && record.state.status() == Status::Unknown => {
+                        status = Status::Unknown;
+                    }
+                    current => return self.lost(held, current, policy).await,
+                },
+                Err(error) => return Finish::Unwritten(error),
+            }
+        }
+        Finish::Lost
+    }
+
+    /// Another owner has the event. Its answer is the one that redeliveries will get, so this sender gets it too, if it comes
+    /// within the route's patience.
+    async fn lost(&self, held: &Held, mut current: Option<Record>, policy: &Policy) -> Finish {
+        let by = current.as_ref().map(|record| record.fence);
+        tracing::warn!(idempotency_key = %held.key, fence = held.claim.fence, by, "lease_lost: another owner has the event");
+        let end = Instant::now() + policy.in_flight.wait;
+        loop {
+            match current {
+                Some(Record { state: State::Succeeded { response }, expires_at, .. }) => {
+                    return Finish::Superseded(Kept { response, expires_at, compared: true });
+                }
+                Some(Record { state: State::Processing, .. }) if Instant::now() < end => {}
+                _ => return Finish::Lost,
+            }
+            sleep(Duration::from_millis(100)).await;
+            current = match self.store.peek(&held.key).await {
+                Ok(seen) => seen.current,
+                Err(_) => return Finish::Lost,
+            };
+        }
+    }
+
+    /// Gives a claim back of which nothing was sent: the next delivery claims at once.
+    pub(super) async fn give_back(&self, held: &Held, why: &str, policy: &Policy) {
+        let draft = on_outcome(&held.claim, Outcome::Unsent { error: why.to_owned() }, policy);
+        let expect = held.claim.expect(Status::Processing, Lease::Any);
+        if let Err(error) = self.store.swap(&held.key, expect, &draft).await {
+            tracing::warn!(idempotency_key = %held.key, %error, "a claim could not be given back; looking for it");
+            self.give_back_if_found(held.claim.owner.clone(), held.key.clone(), policy.clone());
+        }
+        self.shared.waiters.wake(&held.key.digest());
+    }
+
+    /// A claim's write went out and no answer came: nothing will be forwarded for it, so it must not park the event. Looks for it
+    /// by its owner until the store has answered and a lease has passed, since the write may still be on its way.
+    pub(super) fn give_back_if_found(&self, owner: Owner, key: ScopeKey, policy: Policy) {
+        let dedupe = self.clone();
+        self.tasks.spawn(async move {
+            let end = Instant::now() + policy.lease;
+            let mut pause = Duration::from_millis(100);
+            let mut answered = false;
+            while !answered || Instant::now() < end {
+                sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(1));
+                match dedupe.store.peek(&key).await {
+                    Ok(Seen { current: Some(record), .. }) if is_claim_of(&record, &owner) => {
+                        let held = Held { key: key.clone(), claim: Claim::of(&record), before: None };
+                        let error = "the store's answer to the claim was lost".to_owned();
+                        let draft = on_outcome(&held.claim, Outcome::Unsent { error }, &policy);
+                        let expect = held.claim.expect(Status::Processing, Lease::Any);
+                        if dedupe.store.swap(&key, expect, &draft).await.is_ok() {
+                            tracing::info!(idempotency_key = %key, "a claim whose answer was lost was given back");
+                            return;
+                        }
+                    }
+                    Ok(_) => answered = true,
+                    Err(_) => {}
+                }
+            }
+        });
+    }
+}
+
+fn is_claim_of(record: &Record, owner: &Owner) -> bool {
+    record.state == State::Processing && record.owner == *owner
+}

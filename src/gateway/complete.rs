@@ -1,0 +1,187 @@
+//! From claims to an answer: forward once, write the outcome, answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::response;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::event::{StoredBody, StoredResponse, Timestamp};
+use crate::idempotency::policy::{Replay, ReplayBody};
+use crate::idempotency::record::UnknownReason;
+use crate::idempotency::{Outcome, Policy};
+
+use super::admission::Admitted;
+use super::claims::Finish;
+use super::dedupe::{Dedupe, Held, Item, Kept};
+use super::forward::{Exchange, Part, exchange, parts_body, pump};
+use super::handle::relay;
+use super::identity::Identity;
+use super::rejection::Rejection;
+use super::reply::{IdempotencyStatus, Reply, full};
+use super::trail::Trail;
+use super::{Gateway, headers};
+
+impl Gateway {
+    /// Forwards a delivery whose events are claimed, and answers when the outcome is written.
+    pub(super) async fn complete(
+        self: &Arc<Self>,
+        admitted: &Admitted,
+        ids: &[Identity],
+        items: Vec<Item>,
+        trail: &mut Trail,
+    ) -> Result<Reply, Rejection> {
+        let policy = &admitted.route.config.policy;
+        let prepared = self.upstream(admitted).and_then(|upstream| {
+            let request = admitted.forward(trail).deduplicated(upstream, ids, &items)?;
+            Ok((upstream, request))
+        });
+        let claims =
+            Claims { dedupe: &self.dedupe, policy, held: items.into_iter().filter_map(Item::into_held).collect() };
+        let (upstream, request) = match prepared {
+            Ok(prepared) => prepared,
+            Err(rejection) => {
+                claims.finish(&Outcome::Unsent { error: "the request could not be made".to_owned() }).await;
+                return Err(rejection);
+            }
+        };
+        let deadline = Instant::now() + upstream.settings.timeout;
+        let forward = exchange(upstream, request, policy.replay.max_body, deadline);
+        match self.dedupe.renewing(&claims.held, policy, forward).await {
+            Exchange::Whole(head, body) => {
+                let kept = keep(&head, Some(&body), &policy.replay);
+                trail.finished(state_after(policy, kept.status), Some(kept.status));
+                let finished = claims.finish(&Outcome::Answered(kept)).await;
+                if let Some(winner) = finished.superseded {
+                    trail.note("the lease was lost: the winner's answer is given");
+                    return Ok(Reply::replay(winner));
+                }
+                let mut reply = Reply::new(relay(&head, full(body)), IdempotencyStatus::First);
+                reply.expires_at = finished.expires_at.filter(|_| policy.final_statuses.contains(head.status.as_u16()));
+                Ok(reply)
+            }
+            Exchange::Large(head, start, rest) => {
+                trail.finished(state_after(policy, head.status.as_u16()), Some(head.status.as_u16()));
+                trail.note("the answer is larger than the route keeps: its replay will have no body");
+                let (to_sender, body) = parts_body();
+                let (dedupe, policy, held) = (self.dedupe.clone(), policy.clone(), claims.held);
+                let kept = keep(&head, None, &policy.replay);
+                let passing = async move {
+                    let claims = Claims { dedupe: &dedupe, policy: &policy, held };
+                    let pumped = dedupe.renewing(&claims.held, &policy, pump(start, rest, &to_sender, deadline)).await;
+                    pass_on(&claims, pumped, kept, &to_sender).await;
+                };
+                self.dedupe.tasks.spawn(passing);
+                Ok(Reply::new(relay(&head, body), IdempotencyStatus::First))
+            }
+            fault => {
+                let (outcome, rejection) = fault.as_outcome();
+                trail.finished(if rejection == Rejection::UpstreamUnreachable { "failed" } else { "unknown" }, None);
+                trail.note(outcome.error());
+                let finished = claims.finish(&outcome).await;
+                finished.superseded.map_or(Err(rejection), |winner| Ok(Reply::replay(winner)))
+            }
+        }
+    }
+}
+
+/// The claims of one delivery, finished together.
+struct Claims<'a> {
+    dedupe: &'a Dedupe,
+    policy: &'a Policy,
+    held: Vec<Held>,
+}
+
+/// What the sender is to be told after the outcome was written.
+#[derive(Default)]
+struct Finished {
+    expires_at: Option<Timestamp>,
+    superseded: Option<Kept>,
+}
+
+impl Claims<'_> {
+    async fn finish(&self, outcome: &Outcome) -> Finished {
+        let mut finished = Finished::default();
+        for held in &self.held {
+            match self.dedupe.finish(held, outcome.clone(), self.policy).await {
+                Finish::Kept { expires_at } => finished.expires_at = finished.expires_at.or(Some(expires_at)),
+                Finish::Superseded(winner) => finished.superseded = finished.superseded.or(Some(winner)),
+                Finish::Lost | Finish::Unwritten(_) => {}
+            }
+        }
+        finished
+    }
+}
+
+/// Ends a large answer: the last part goes out after the outcome is written, and a broken one is cut.
+async fn pass_on(
+    claims: &Claims<'_>,
+    pumped: Result<Bytes, Exchange>,
+    kept: StoredResponse,
+    to_sender: &mpsc::Sender<Part>,
+) {
+    match pumped {
+        Ok(last) => {
+            claims.finish(&Outcome::Answered(kept)).await;
+            let _ = to_sender.send(Part::Last(last)).await;
+        }
+        // Dropping the channel without a last part cuts the sender's connection.
+        Err(fault) => {
+            claims.finish(&fault.as_outcome().0).await;
+        }
+    }
+}
+
+impl Exchange {
+    /// What an exchange without a whole answer leaves, and what the sender is told.
+    fn as_outcome(&self) -> (Outcome, Rejection) {
+        let ambiguous = |reason, error: &str| Outcome::Ambiguous { reason, error: error.to_owned() };
+        match self {
+            Self::Unsent(error) => (Outcome::Unsent { error: error.clone() }, Rejection::UpstreamUnreachable),
+            Self::Broken(error) => (ambiguous(UnknownReason::Broken, error), Rejection::UpstreamFailed),
+            Self::TimedOut => {
+                (ambiguous(UnknownReason::Timeout, "the upstream did not answer in time"), Rejection::UpstreamTimeout)
+            }
+            Self::Whole(..) | Self::Large(..) => {
+                (ambiguous(UnknownReason::Broken, "the answer was not passed on"), Rejection::Internal)
+            }
+        }
+    }
+}
+
+fn state_after(policy: &Policy, status: u16) -> &'static str {
+    if policy.final_statuses.contains(status) { "succeeded" } else { "failed" }
+}
+
+/// What of an answer is kept: end-to-end fields but those the route drops, and as much of the body as it wants. `Date` is not
+/// kept: a replay has its own.
+fn keep(head: &response::Parts, body: Option<&Bytes>, replay: &Replay) -> StoredResponse {
+    let mut passing = headers::to_sender(&head.headers);
+    passing.remove(http::header::DATE);
+    for name in &replay.drop_headers {
+        passing.remove(name);
+    }
+    let headers = passing
+        .iter()
+        .map(|(name, value)| (name.as_str().to_owned(), Bytes::copy_from_slice(value.as_bytes())))
+        .collect();
+    let body = match (replay.body, body) {
+        (ReplayBody::Full, Some(body)) => StoredBody::Full(body.clone()),
+        (ReplayBody::Reference, Some(body)) => {
+            resource_id(body, &replay.resource_id).map_or(StoredBody::Omitted, StoredBody::Reference)
+        }
+        _ => StoredBody::Omitted,
+    };
+    StoredResponse { status: head.status.as_u16(), headers, body }
+}
+
+/// The id of what the upstream made, a text or a number in its answer.
+fn resource_id(body: &[u8], pointer: &str) -> Option<String> {
+    match serde_json::from_slice::<Value>(body).ok()?.pointer(pointer)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}

@@ -1,0 +1,235 @@
+//! Who an event is: its key in the store, and the fingerprint that two deliveries of it must share. Pure.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+
+use crate::event::{Delivery, Event, Field, FieldDigest, Fingerprint, KeyKind, PluginVersion, ScopeKey, Value};
+use crate::number::canonical_number;
+
+use super::canonical_json::canonical;
+
+/// One event's identity within a route.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Its name in the store.
+    pub key: ScopeKey,
+    /// The plugin that named it.
+    pub plugin: PluginVersion,
+    /// What is compared, sorted by name: each with its typed, canonical bytes.
+    compared: Compared,
+}
+
+/// Fields by name, each with its typed bytes.
+type Compared = Vec<(String, Vec<u8>)>;
+
+/// Whether two events under one key are the same event: what two deliveries' fingerprints would say.
+pub fn same_event(one: (&Delivery, &Event), two: (&Delivery, &Event)) -> bool {
+    match (compared(one.0, &one.1.material), compared(two.0, &two.1.material)) {
+        (Ok(one), Ok(two)) => one == two,
+        _ => false,
+    }
+}
+
+/// Where a route's keys live.
+#[derive(Clone, Debug)]
+pub struct KeySpace {
+    /// The tenant.
+    pub tenant: String,
+    /// The route's scope.
+    pub scope: String,
+    /// The plugin's key namespace.
+    pub namespace: String,
+}
+
+/// What of an event cannot be identified.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unidentifiable {
+    /// The plugin named no key.
+    #[error("the plugin named no key")]
+    NoKey,
+    /// The plugin gave a number that is none.
+    #[error("material field `{0}` holds a number token that is no JSON number")]
+    BadNumber(String),
+}
+
+impl Identity {
+    /// The identity of one event of a delivery.
+    ///
+    /// # Errors
+    /// [`Unidentifiable`]: a key whose parts are all blank is no key, so that no constant stands for all events.
+    pub fn of(
+        space: &KeySpace,
+        plugin: &PluginVersion,
+        delivery: &Delivery,
+        event: &Event,
+    ) -> Result<Self, Unidentifiable> {
+        if event.key.iter().all(|part| part.trim().is_empty()) {
+            return Err(Unidentifiable::NoKey);
+        }
+        let key = space.key(KeyKind::Key, event.key.clone());
+        Ok(Self { key, plugin: plugin.clone(), compared: compared(delivery, &event.material)? })
+    }
+
+    /// The identity of a delivery without a key, by its whole body.
+    pub fn of_body(space: &KeySpace, plugin: &PluginVersion, delivery: &Delivery) -> Self {
+        let digest = hex::encode(Sha256::digest(&delivery.body));
+        Self { key: space.key(KeyKind::Body, vec![digest]), plugin: plugin.clone(), compared: whole(delivery) }
+    }
+
+    /// The fingerprint under one of the store's digest keys.
+    pub fn fingerprint(&self, key: &DigestKey) -> Fingerprint {
+        let frame = [self.key.tenant.as_bytes(), self.key.scope.as_bytes()];
+        let mut whole = key.mac(b"onceward fingerprint 1", &frame);
+        let mut fields = Vec::with_capacity(self.compared.len());
+        for (name, value) in &self.compared {
+            feed(&mut whole, name.as_bytes());
+            feed(&mut whole, value);
+            let mut one = key.mac(b"onceward field 1", &frame);
+            feed(&mut one, name.as_bytes());
+            feed(&mut one, value);
+            let digest = one.finalize().into_bytes();
+            let short: FieldDigest = std::array::from_fn(|at| digest.get(at).copied().unwrap_or_default());
+            fields.push((name.clone(), short));
+        }
+        Fingerprint { key_id: key.id.clone(), digest: whole.finalize().into_bytes().into(), fields }
+    }
+}
+
+impl KeySpace {
+    /// What the upstream gets as `Idempotency-Key`, the same on every attempt: the event's own name, or for several events one
+    /// over all of theirs.
+    pub fn readable(&self, ids: &[Identity]) -> String {
+        match ids {
+            [id] => id.key.readable(),
+            _ => {
+                let digest = ids.iter().fold(Sha256::new(), |hash, id| hash.chain_update(id.key.digest())).finalize();
+                let at = if self.namespace.is_empty() { "" } else { "@" };
+                format!("{}:{}{at}{}:sha256-{}", self.tenant, self.scope, self.namespace, hex::encode(digest))
+            }
+        }
+    }
+
+    fn key(&self, kind: KeyKind, parts: Vec<String>) -> ScopeKey {
+        ScopeKey {
+            tenant: self.tenant.clone(),
+            scope: self.scope.clone(),
+            namespace: self.namespace.clone(),
+            kind,
+            parts,
+        }
+    }
+}
+
+/// The store's digest keys, newest first: the first makes fingerprints, the others compare with older records.
+#[derive(Clone)]
+pub struct DigestKeys {
+    newest: DigestKey,
+    older: Vec<DigestKey>,
+}
+
+impl DigestKeys {
+    /// From raw keys, newest first.
+    pub fn new(newest: &[u8], older: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        Self { newest: DigestKey::new(newest), older: older.into_iter().map(|key| DigestKey::new(&key)).collect() }
+    }
+
+    /// The key that makes fingerprints.
+    pub fn newest(&self) -> &DigestKey {
+        &self.newest
+    }
+
+    /// The key that made a record's fingerprint, if it is still there.
+    pub fn find(&self, id: &str) -> Option<&DigestKey> {
+        std::iter::once(&self.newest).chain(&self.older).find(|key| key.id == id)
+    }
+}
+
+/// One key of the fingerprints. Keyed, since amounts and ids are short: a plain digest of one could be guessed.
+#[derive(Clone)]
+pub struct DigestKey {
+    id: String,
+    mac: Hmac<Sha256>,
+}
+
+impl DigestKey {
+    fn new(key: &[u8]) -> Self {
+        let id = Sha256::new().chain_update(b"onceward digest key id").chain_update(key).finalize();
+        #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
+        let mac = Hmac::new_from_slice(key).expect("any length");
+        Self { id: hex::encode(id).chars().take(8).collect(), mac }
+    }
+
+    fn mac(&self, label: &[u8], frame: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = self.mac.clone();
+        feed(&mut mac, label);
+        frame.iter().for_each(|part| feed(&mut mac, part));
+        mac
+    }
+}
+
+/// Length first, so that no two lists of parts run together the same way.
+fn feed(mac: &mut Hmac<Sha256>, part: &[u8]) {
+    mac.update(&(part.len() as u64).to_be_bytes());
+    mac.update(part);
+}
+
+/// What is compared: the method and the route's captures always; then the material, or the query and the whole body where the
+/// plugin names none.
+fn compared(delivery: &Delivery, material: &[Field]) -> Result<Compared, Unidentifiable> {
+    if material.is_empty() {
+        return Ok(whole(delivery));
+    }
+    let mut fields = addressed(delivery);
+    for field in material {
+        fields.push((field.name.clone(), value_bytes(field)?));
+    }
+    Ok(sorted(fields))
+}
+
+/// What is compared of a delivery that is its whole body.
+fn whole(delivery: &Delivery) -> Compared {
+    let mut fields = addressed(delivery);
+    fields.push(("$query".to_owned(), delivery.query.as_deref().map_or_else(Vec::new, text)));
+    let body = match canonical(&delivery.body) {
+        Some(form) => typed(b'j', &form),
+        None => typed(b'x', &delivery.body),
+    };
+    fields.push(("$body".to_owned(), body));
+    sorted(fields)
+}
+
+fn addressed(delivery: &Delivery) -> Compared {
+    let mut fields = vec![("$method".to_owned(), text(delivery.method.as_str()))];
+    fields.extend(delivery.params.iter().map(|(name, value)| (format!("$path/{name}"), text(value))));
+    fields
+}
+
+fn sorted(mut fields: Compared) -> Compared {
+    fields.sort_by(|(a, _), (b, _)| a.cmp(b));
+    fields
+}
+
+fn text(text: &str) -> Vec<u8> {
+    typed(b't', text.as_bytes())
+}
+
+fn value_bytes(field: &Field) -> Result<Vec<u8>, Unidentifiable> {
+    Ok(match &field.value {
+        Value::Text(text) => typed(b't', text.as_bytes()),
+        Value::Number(token) => {
+            let number = canonical_number(token).ok_or_else(|| Unidentifiable::BadNumber(field.name.clone()))?;
+            typed(b'n', number.to_string().as_bytes())
+        }
+        Value::Bool(value) => typed(b'b', &[u8::from(*value)]),
+        Value::Null => typed(b'z', &[]),
+        Value::Bytes(bytes) => typed(b'x', bytes),
+    })
+}
+
+/// A tag in front, so that "1" and 1 differ.
+fn typed(tag: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + 1);
+    out.push(tag);
+    out.extend_from_slice(bytes);
+    out
+}

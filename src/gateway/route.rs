@@ -1,0 +1,172 @@
+//! Which route a request takes: by host, path and method, all exact.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use matchit::Router;
+use percent_encoding::percent_decode_str;
+
+use crate::config::model;
+use crate::event::Delivery;
+use crate::plugin::{Grant, Plugin};
+
+use super::identity::KeySpace;
+use super::rejection::Rejection;
+
+/// One route, ready to serve.
+pub struct Route {
+    /// As configured.
+    pub config: Arc<model::Route>,
+    /// Where its keys live.
+    pub space: KeySpace,
+    /// The code that reads its deliveries; none while the tenant has no active version.
+    pub plugin: Option<Runner>,
+}
+
+/// A plugin with what a route grants it.
+pub struct Runner {
+    /// The code.
+    pub plugin: Plugin,
+    /// Its config and secrets.
+    pub grant: Arc<Grant>,
+}
+
+/// All routes, read-only while they serve.
+pub struct Routes {
+    by_host: HashMap<String, Router<Vec<Arc<Route>>>>,
+    any_host: Router<Vec<Arc<Route>>>,
+}
+
+/// Where routes that differ by method stand together: a host, if any, and a path.
+type Place = (Option<String>, String);
+
+/// A path's captures, percent-decoded.
+pub type Params = Vec<(String, String)>;
+
+impl Routes {
+    /// From checked routes.
+    ///
+    /// # Errors
+    /// A path that cannot stand beside another one: the route's place in the list and why.
+    pub fn new(routes: Vec<Route>) -> Result<Self, (usize, String)> {
+        let mut paths: HashMap<Place, Vec<(usize, Arc<Route>)>> = HashMap::new();
+        for (at, route) in routes.into_iter().enumerate() {
+            let host = route.config.host.as_ref().map(|host| host.to_ascii_lowercase());
+            paths.entry((host, route.config.path.clone())).or_default().push((at, Arc::new(route)));
+        }
+        let mut all = Self { by_host: HashMap::new(), any_host: Router::new() };
+        for ((host, path), routes) in paths {
+            let at = routes.first().map_or(0, |(at, _)| *at);
+            let routes = routes.into_iter().map(|(_, route)| route).collect();
+            let table = match host {
+                Some(host) => all.by_host.entry(host).or_default(),
+                None => &mut all.any_host,
+            };
+            table.insert(path, routes).map_err(|error| (at, error.to_string()))?;
+        }
+        Ok(all)
+    }
+
+    /// The route of a request. A route for this very host comes before one for any.
+    ///
+    /// # Errors
+    /// [`Rejection::NoRoute`], or [`Rejection::MethodNotAllowed`] when the path is known.
+    pub fn find(&self, host: &str, path: &str, method: &Method) -> Result<(Arc<Route>, Params), Rejection> {
+        let name = without_port(host).to_ascii_lowercase();
+        let mut allowed: Vec<&str> = Vec::new();
+        for table in self.by_host.get(&name).into_iter().chain(std::iter::once(&self.any_host)) {
+            let Ok(found) = table.at(path) else { continue };
+            if let Some(route) = found.value.iter().find(|route| route.accepts(method)) {
+                let decode = |text: &str| {
+                    percent_decode_str(text)
+                        .decode_utf8()
+                        .map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
+                };
+                let params = found.params.iter().map(|(name, value)| (name.to_owned(), decode(value))).collect();
+                return Ok((Arc::clone(route), params));
+            }
+            allowed.extend(found.value.iter().flat_map(|route| route.methods()));
+        }
+        if allowed.is_empty() {
+            return Err(Rejection::NoRoute);
+        }
+        allowed.sort_unstable();
+        allowed.dedup();
+        Err(Rejection::MethodNotAllowed { allow: allowed.join(", ") })
+    }
+}
+
+impl Route {
+    /// For unverified senders.
+    pub fn refuse_status(&self) -> StatusCode {
+        StatusCode::from_u16(self.config.refuse_status).unwrap_or(StatusCode::UNAUTHORIZED)
+    }
+
+    /// For a duplicate of a running event.
+    pub fn in_flight(&self, after: Duration) -> Rejection {
+        let status = StatusCode::from_u16(self.config.policy.in_flight.status).unwrap_or(StatusCode::CONFLICT);
+        Rejection::InFlight { status, after }
+    }
+
+    /// For another event under a known key. Of several events in a request nothing may be called accepted.
+    pub fn mismatch(&self, fields: Vec<String>, events: usize) -> Rejection {
+        let status = StatusCode::from_u16(self.config.policy.mismatch_status).unwrap_or(StatusCode::CONFLICT);
+        let status = if events > 1 && status.is_success() { StatusCode::CONFLICT } else { status };
+        Rejection::Mismatch { status, fields }
+    }
+
+    fn accepts(&self, method: &Method) -> bool {
+        self.methods().any(|known| known == method.as_str())
+    }
+
+    /// The route's own methods and those that its plugin needs for handshakes.
+    fn methods(&self) -> impl Iterator<Item = &str> {
+        let handshakes = self.plugin.iter().flat_map(|runner| runner.grant.needs.methods.iter());
+        self.config.methods.iter().map(Method::as_str).chain(handshakes.map(Method::as_str))
+    }
+
+    /// The path that the upstream gets: the route's own with the captures put in, or the one received.
+    pub fn upstream_path(&self, delivery: &Delivery) -> String {
+        let Some(template) = &self.config.upstream_path else {
+            return delivery.path.clone();
+        };
+        let mut path = template.clone();
+        for (name, value) in &delivery.params {
+            let encoded = percent_encoding::utf8_percent_encode(value, PATH_SEGMENTS).to_string();
+            path = path.replace(&format!("{{{name}}}"), &encoded).replace(&format!("{{*{name}}}"), &encoded);
+        }
+        path
+    }
+}
+
+/// What a capture must not put into a path unescaped: all but RFC 3986's path characters. A slash stays, for the tail captures.
+const PATH_SEGMENTS: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}')
+    .add(b'%')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'|')
+    .add(b'[')
+    .add(b']');
+
+/// A host without its port, brackets of an IPv6 literal kept.
+fn without_port(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port))
+            if port.bytes().all(|byte| byte.is_ascii_digit()) && (!host.contains(':') || host.ends_with(']')) =>
+        {
+            host
+        }
+        _ => authority,
+    }
+}

@@ -1,0 +1,148 @@
+//! Records in this process alone, for development and tests: they end with it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+
+use crate::event::{ScopeKey, Timestamp};
+use crate::idempotency::{Draft, Expect, Record};
+
+use super::clock::WallClock;
+use super::{Meta, Seen, Store, StoreError, Swap};
+
+/// How many expired records a write takes along. Above one, so that sweeping outruns writing.
+const SWEEP_PER_WRITE: usize = 2;
+
+/// The reference back-end: a map and the machine's clock.
+#[derive(Default)]
+pub struct Memory {
+    clock: WallClock,
+    shelf: Mutex<Shelf>,
+}
+
+#[derive(Default)]
+struct Shelf {
+    records: HashMap<Arc<ScopeKey>, Record>,
+    /// Every record once, soonest end first, so that sweeping never walks the living.
+    ends: BTreeSet<(Timestamp, Arc<ScopeKey>)>,
+    meta: Option<Meta>,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A std mutex: it is held for a map access and never across an await. A panic elsewhere cannot leave the shelf half-written,
+    /// since nothing in here panics between its two indexes.
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shelf {
+    fn standing(&self, key: &ScopeKey, now: Timestamp) -> Option<&Record> {
+        self.records.get(key).filter(|record| record.expires_at > now)
+    }
+
+    fn put(&mut self, key: &ScopeKey, record: Record) {
+        let key = self.records.get_key_value(key).map_or_else(|| Arc::new(key.clone()), |(key, _)| key.clone());
+        if let Some(old) = self.records.get(&key) {
+            self.ends.remove(&(old.expires_at, key.clone()));
+        }
+        self.ends.insert((record.expires_at, key.clone()));
+        self.records.insert(key, record);
+    }
+
+    fn sweep(&mut self, now: Timestamp) {
+        for _ in 0..SWEEP_PER_WRITE {
+            match self.ends.pop_first() {
+                Some((end, key)) if end <= now => {
+                    self.records.remove(&key);
+                }
+                Some(living) => {
+                    self.ends.insert(living);
+                    return;
+                }
+                None => return,
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn swap(&self, key: &ScopeKey, expect: Expect, draft: &Draft) -> Result<Swap, StoreError> {
+        let mut shelf = self.shelf();
+        // Read under the lock, so that the order of times is the order of writes.
+        let now = self.clock.now();
+        shelf.sweep(now);
+        let standing = shelf.standing(key, now);
+        if !expect.holds(standing, now) {
+            return Ok(Swap::Refused(Box::new(Seen { current: standing.cloned(), now })));
+        }
+        let record = draft.stamp(now, standing);
+        shelf.put(key, record.clone());
+        Ok(Swap::Done(Box::new(record)))
+    }
+
+    async fn peek(&self, key: &ScopeKey) -> Result<Seen, StoreError> {
+        let shelf = self.shelf();
+        let now = self.clock.now();
+        Ok(Seen { current: shelf.standing(key, now).cloned(), now })
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn meta(&self, offer: Meta) -> Result<Meta, StoreError> {
+        Ok(self.shelf().meta.get_or_insert(offer).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::{Fingerprint, KeyKind, PluginVersion};
+    use crate::idempotency::{Fence, Owner, State, Ttl};
+
+    fn key(part: usize) -> ScopeKey {
+        let parts = vec![part.to_string()];
+        ScopeKey { tenant: "t".into(), scope: "s".into(), namespace: String::new(), kind: KeyKind::Key, parts }
+    }
+
+    fn claim(ttl: Duration) -> Draft {
+        Draft {
+            state: State::Processing,
+            fingerprint: Fingerprint { key_id: "k".into(), digest: [0; 32], fields: Vec::new() },
+            owner: Owner("o".into()),
+            fence: Fence::Next { floor: 0 },
+            attempt: 1,
+            lease: None,
+            ttl: Ttl::Exactly(ttl),
+            released: false,
+            ambiguous: false,
+            error: None,
+            plugin: PluginVersion::default(),
+        }
+    }
+
+    /// What has expired does not pile up, and what lives is never swept.
+    #[tokio::test]
+    async fn memory_is_bounded_by_what_lives() {
+        let store = Memory::new();
+        for part in 0..500 {
+            store.swap(&key(part), Expect::Absent, &claim(Duration::ZERO)).await.expect("memory answers");
+        }
+        for part in 500..900 {
+            store.swap(&key(part), Expect::Absent, &claim(Duration::from_hours(1))).await.expect("memory answers");
+        }
+        let shelf = store.shelf();
+        assert_eq!((shelf.records.len(), shelf.ends.len()), (400, 400));
+    }
+}

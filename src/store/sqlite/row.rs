@@ -1,0 +1,134 @@
+//! Records as rows.
+
+use sha2::{Digest, Sha256};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row as _, SqliteConnection};
+
+use crate::event::{ScopeKey, Timestamp};
+use crate::idempotency::{Draft, Record};
+use crate::store::codec::{self, COLUMNS, Cell};
+use crate::store::{Meta, StoreError, StoreFault};
+
+use super::fault;
+
+/// Everything is read back as the octets it was written as: SQLite renders an integer as the digits that made it.
+const SELECT: &str = "SELECT \
+    CAST(status AS BLOB), CAST(fingerprint AS BLOB), CAST(field_digests AS BLOB), CAST(owner AS BLOB), CAST(fence AS BLOB), \
+    CAST(attempt AS BLOB), CAST(started_at AS BLOB), CAST(finished_at AS BLOB), CAST(lease_until AS BLOB), \
+    CAST(expires_at AS BLOB), CAST(class AS BLOB), CAST(reason AS BLOB), CAST(status_code AS BLOB), CAST(headers AS BLOB), \
+    body, CAST(resource_id AS BLOB), CAST(error AS BLOB), CAST(released AS BLOB), CAST(ambiguous AS BLOB), \
+    CAST(plugin AS BLOB), CAST(version AS BLOB), checksum \
+    FROM idempotency_records WHERE tenant = ? AND scope = ? AND namespace = ? AND kind = ? AND key = ?";
+
+const REPLACE: &str = "REPLACE INTO idempotency_records (tenant, scope, namespace, kind, key, \
+    status, fingerprint, field_digests, owner, fence, attempt, started_at, finished_at, lease_until, expires_at, class, reason, \
+    status_code, headers, body, resource_id, error, released, ambiguous, plugin, version, checksum) \
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+/// The record that stands for a key at `now`.
+///
+/// # Errors
+/// A fault of the database, or [`StoreFault::Corrupt`] when the row is not as it was written. An expired row is absent.
+pub(super) async fn read(
+    connection: &mut SqliteConnection,
+    key: &ScopeKey,
+    now: Timestamp,
+) -> Result<Result<Option<Record>, StoreError>, sqlx::Error> {
+    let parts = parts(key);
+    let row = sqlx::query(SELECT)
+        .bind(&key.tenant)
+        .bind(&key.scope)
+        .bind(&key.namespace)
+        .bind(key.kind.as_str())
+        .bind(&parts)
+        .fetch_optional(connection)
+        .await?;
+    let Some(row) = row else {
+        return Ok(Ok(None));
+    };
+    Ok(decode(&row, key).map(|record| Some(record).filter(|record| record.expires_at > now)))
+}
+
+fn decode(row: &SqliteRow, key: &ScopeKey) -> Result<Record, StoreError> {
+    let mut sum = Checksum::over(key);
+    let mut columns = codec::Row::default();
+    for (at, name) in COLUMNS.iter().enumerate() {
+        let value: Option<Vec<u8>> = row.try_get(at).map_err(|error| fault(&error))?;
+        sum.add(value.as_deref());
+        if let Some(value) = value {
+            columns.insert(name.as_bytes(), value);
+        }
+    }
+    let kept: Vec<u8> = row.try_get(COLUMNS.len()).map_err(|error| fault(&error))?;
+    if kept != sum.finish() {
+        return Err(StoreError::new(StoreFault::Corrupt, "a record does not match its checksum"));
+    }
+    columns.decode()
+}
+
+/// Writes the record that `draft` became.
+pub(super) async fn write(
+    connection: &mut SqliteConnection,
+    key: &ScopeKey,
+    draft: &Draft,
+    record: &Record,
+) -> Result<(), sqlx::Error> {
+    let parts = parts(key);
+    let mut columns = codec::content(draft);
+    columns.extend(codec::stamps(record));
+    let mut sum = Checksum::over(key);
+    let mut query = sqlx::query(REPLACE)
+        .bind(&key.tenant)
+        .bind(&key.scope)
+        .bind(&key.namespace)
+        .bind(key.kind.as_str())
+        .bind(&parts);
+    for name in COLUMNS {
+        let cell = columns.iter().find(|(column, _)| *column == name).map(|(_, cell)| cell);
+        sum.add(cell.map(Cell::as_bytes));
+        query = match cell {
+            Some(Cell::Text(text)) => query.bind(text.as_str()),
+            Some(Cell::Octets(octets)) => query.bind(octets.as_ref()),
+            None => query.bind(None::<&str>),
+        };
+    }
+    query.bind(sum.finish()).execute(connection).await.map(|_| ())
+}
+
+/// The store's own record, if it was made.
+pub(super) async fn meta(connection: &mut SqliteConnection) -> Result<Option<Meta>, sqlx::Error> {
+    let row = sqlx::query("SELECT epoch, digest_key FROM meta").fetch_optional(connection).await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let digest_key: Vec<u8> = row.try_get(1)?;
+    let unreadable = |key: Vec<u8>| sqlx::Error::ColumnDecode {
+        index: "digest_key".to_owned(),
+        source: format!("{} octets long", key.len()).into(),
+    };
+    Ok(Some(Meta { epoch: row.try_get(0)?, digest_key: digest_key.try_into().map_err(unreadable)? }))
+}
+
+/// The parts as a JSON list: recoverable, and a NUL is written as an escape, so that every tool shows all of it.
+fn parts(key: &ScopeKey) -> String {
+    serde_json::Value::from(key.parts.clone()).to_string()
+}
+
+/// Eight octets over a row. SQLite itself does not notice a bit that flips on the disk, and a wrong answer must not be replayed.
+struct Checksum(Sha256);
+
+impl Checksum {
+    fn over(key: &ScopeKey) -> Self {
+        Self(Sha256::new_with_prefix(key.digest()))
+    }
+
+    fn add(&mut self, value: Option<&[u8]>) {
+        let framed = value.map_or(u64::MAX, |value| value.len() as u64);
+        self.0.update(framed.to_be_bytes());
+        self.0.update(value.unwrap_or_default());
+    }
+
+    fn finish(self) -> Vec<u8> {
+        self.0.finalize().iter().copied().take(8).collect()
+    }
+}

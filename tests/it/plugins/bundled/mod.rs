@@ -1,0 +1,59 @@
+//! The bundled plugins as the gateway runs them: the committed components in the real host.
+
+mod events;
+mod hostile;
+mod json;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use onceward::event::{Delivery, Secret};
+use onceward::plugin::{Grant, Inspected, Plugin, bundled};
+
+use super::support::ENGINE;
+
+/// A plugin with its route's config and secrets.
+struct Route {
+    plugin: Plugin,
+    grant: Arc<Grant>,
+}
+
+impl Route {
+    /// The secret's name is `case`.
+    async fn new(name: &str, config: &serde_json::Value, secrets: &[&str]) -> Self {
+        let plugin = ENGINE.load(name, bundled::bundled(name).unwrap()).unwrap();
+        let config = config.to_string();
+        let needs = plugin.examine(&config).await.unwrap().unwrap();
+        let secrets = secrets.iter().map(|text| Secret::new(*text)).collect();
+        let secrets = BTreeMap::from([("case".to_owned(), secrets)]);
+        let allow_unsigned = needs.allows_unsigned;
+        let grant = Grant { config, secrets, needs, allow_unsigned, ..Grant::default() };
+        Self { plugin, grant: Arc::new(grant) }
+    }
+
+    async fn inspect(&self, delivery: Delivery) -> Inspected {
+        self.plugin.inspect(&self.grant, &Arc::new(delivery)).await
+    }
+}
+
+/// A POST at `now_s`, Unix seconds.
+fn delivery(now_s: u64, headers: &[(&str, &[u8])], body: impl Into<Bytes>) -> Delivery {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_bytes(value).unwrap());
+    }
+    Delivery {
+        method: Method::POST,
+        scheme: "https",
+        authority: "hooks.example".to_owned(),
+        path: "/in".to_owned(),
+        query: Some("source=query".to_owned()),
+        params: Vec::new(),
+        headers: map,
+        body: body.into(),
+        received_at_ms: now_s * 1000,
+        client_certificate: None,
+    }
+}
