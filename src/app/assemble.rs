@@ -1,6 +1,7 @@
 //! From checked configuration to routes that can serve: loads their plugins and lets each examine its route's config.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::sync::Arc;
 
 use crate::config::Fault;
@@ -61,7 +62,10 @@ fn load(engine: &Engine, plugin: &PluginRef) -> Result<Option<Plugin>, String> {
             (format!("file:{}", path.display()), wasm)
         }
     };
-    engine.load(&name, &wasm).map(Some).map_err(|error| error.to_string())
+    engine.load(&name, &wasm).map(Some).map_err(|error| {
+        let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
+        format!("{name}: {error}{cause}")
+    })
 }
 
 /// What the route gives its plugin, or each fault with its key below the route.

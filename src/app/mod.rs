@@ -15,6 +15,7 @@ use crate::gateway::Gateway;
 use crate::gateway::admission::{Limits, Peer};
 use crate::gateway::dedupe::{Dedupe, Shared};
 use crate::gateway::identity::DigestKeys;
+use crate::gateway::keyring::Keyring;
 use crate::gateway::rejection::Rejection;
 use crate::gateway::route::Routes;
 use crate::gateway::upstream::Upstreams;
@@ -101,7 +102,12 @@ pub async fn run(
     let admin_address = listeners.admin.local_addr()?;
     let admin = admin::serve(listeners.admin, health.clone())?;
 
-    let parts = Parts { shared: Shared::new(digest_keys(&config)), routes, stores, config: Arc::new(config) };
+    let keyring = Keyring::new(digest_keys(&config));
+    let keeping = tokio::spawn({
+        let (keyring, store) = (keyring.clone(), stores.handle());
+        async move { keyring.keep(store).await }
+    });
+    let parts = Parts { shared: Shared::new(keyring), routes, stores, config: Arc::new(config) };
     let drain = parts.config.server.drain;
     let settings = Settings::from(&parts.config.server);
     let make = move |core: Core| parts.clone().handler(core.tasks).boxed();
@@ -114,6 +120,7 @@ pub async fn run(
     server.shutdown(drain);
     let cut = server.wait().await;
     admin.abort();
+    keeping.abort();
     if cut > 0 {
         tracing::warn!(cut, "the deadline cut requests off; their claims are left to their leases");
     }

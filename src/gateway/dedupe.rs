@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 
@@ -12,9 +11,10 @@ use crate::event::{Fingerprint, ScopeKey, StoredResponse, Timestamp};
 use crate::idempotency::machine::Me;
 use crate::idempotency::record::{Status, UnknownReason};
 use crate::idempotency::{Claim, Decision, Owner, Plan, Policy, on_request};
-use crate::store::{Meta, Seen, Store, StoreError, StoreFault, Swap};
+use crate::store::{Seen, Store, StoreError, StoreFault, Swap};
 
 use super::identity::{DigestKey, DigestKeys, Identity, KeySpace};
+use super::keyring::Keyring;
 use super::trail::Trail;
 use super::waiters::Waiters;
 
@@ -30,19 +30,16 @@ pub struct Dedupe {
 /// What the cores of a process share.
 #[derive(Clone)]
 pub struct Shared {
-    /// From the config, or from the store's own record once it has answered for the first time.
-    keys: Arc<OnceCell<DigestKeys>>,
+    keyring: Keyring,
     pub(super) waiters: Waiters,
     /// One above the highest fence seen: a store whose clock steps back may not give a lower one.
     floor: Arc<AtomicU64>,
 }
 
 impl Shared {
-    /// For one process over one store. Without keys of the config, the store's own key is asked for when it is first needed: the
-    /// store may be down when the gateway starts.
-    pub fn new(keys: Option<DigestKeys>) -> Self {
-        let keys = Arc::new(OnceCell::new_with(keys));
-        Self { keys, waiters: Waiters::default(), floor: Arc::default() }
+    /// For one process over one store.
+    pub fn new(keyring: Keyring) -> Self {
+        Self { keyring, waiters: Waiters::default(), floor: Arc::default() }
     }
 }
 
@@ -177,11 +174,11 @@ impl Dedupe {
     /// # Errors
     /// When the store cannot answer. Nothing is left claimed then: what may have been written is looked for and given back.
     pub async fn begin(&self, owner: &Owner, ids: &[Identity], policy: &Policy) -> Result<Begin, StoreError> {
-        let keys = self.keys().await?;
+        let keys = self.shared.keyring.get(&*self.store).await?;
         let Some(twins) = Twins::of(ids, keys.newest()) else {
             return Ok(Begin::Mismatch { fields: Vec::new() });
         };
-        let asking = Asking { dedupe: self, keys, owner, policy };
+        let asking = Asking { dedupe: self, keys: &keys, owner, policy };
         match ids {
             [id] => match asking.claim(id).await? {
                 One::Busy(until, now) => asking.wait(id, until.since(now)).await,
@@ -193,34 +190,14 @@ impl Dedupe {
 
     /// Says in the log what a delivery is: its key as the upstream sees it, and the first event's fingerprint.
     pub fn describe(&self, space: &KeySpace, ids: &[Identity], trail: &mut Trail) {
-        if let (Some(id), Some(keys)) = (ids.first(), self.shared.keys.get()) {
+        if let (Some(id), Some(keys)) = (ids.first(), self.shared.keyring.known()) {
             trail.identified(space.readable(ids), &id.fingerprint(keys.newest()).digest);
         }
-    }
-
-    /// The keys of the fingerprints. The first gateway that asks a new store makes one there, and all others get that.
-    async fn keys(&self) -> Result<&DigestKeys, StoreError> {
-        let ask = || async {
-            let meta = self.store.meta(offer()).await?;
-            Ok(DigestKeys::new(&meta.digest_key, []))
-        };
-        self.shared.keys.get_or_try_init(ask).await
     }
 
     fn raise_floor(&self, fence: u64) {
         self.shared.floor.fetch_max(fence.saturating_add(1), Ordering::Relaxed);
     }
-}
-
-/// The store's own record, for a store that has none yet.
-fn offer() -> Meta {
-    let mut epoch = [0; 16];
-    let mut digest_key = [0; 32];
-    #[expect(clippy::expect_used, reason = "a guessable key would be worse than a failed request")]
-    getrandom::fill(&mut epoch)
-        .and_then(|()| getrandom::fill(&mut digest_key))
-        .expect("the system's generator gives bytes once it is seeded");
-    Meta { epoch: hex::encode(epoch), digest_key }
 }
 
 /// One delivery's question to the store.

@@ -133,6 +133,13 @@ impl DigestKeys {
         Self { newest: DigestKey::new(newest), older: older.into_iter().map(|key| DigestKey::new(&key)).collect() }
     }
 
+    /// These keys below a newer one.
+    #[must_use]
+    pub fn renewed(&self, newest: &[u8]) -> Self {
+        let older = std::iter::once(&self.newest).chain(&self.older).cloned().collect();
+        Self { newest: DigestKey::new(newest), older }
+    }
+
     /// The key that makes fingerprints.
     pub fn newest(&self) -> &DigestKey {
         &self.newest

@@ -17,6 +17,7 @@ pub mod forward;
 pub mod handle;
 pub mod headers;
 pub mod identity;
+pub mod keyring;
 pub mod rejection;
 pub mod reply;
 pub mod route;

@@ -145,4 +145,17 @@ mod tests {
         let shelf = store.shelf();
         assert_eq!((shelf.records.len(), shelf.ends.len()), (400, 400));
     }
+
+    /// At the very microsecond of its end a record is gone.
+    #[tokio::test]
+    async fn the_end_itself_is_over() {
+        let store = Memory::new();
+        let claim = claim(Duration::from_hours(1));
+        let Swap::Done(record) = store.swap(&key(1), Expect::Absent, &claim).await.expect("memory answers") else {
+            unreachable!("nothing stood there");
+        };
+        let (end, shelf) = (record.expires_at, store.shelf());
+        assert_eq!(shelf.standing(&key(1), end), None);
+        assert_eq!(shelf.standing(&key(1), Timestamp::from_micros(end.as_micros() - 1)), Some(&*record));
+    }
 }

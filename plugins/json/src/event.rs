@@ -5,6 +5,9 @@ use onceward_plugin::{Event, Field, PluginError, Request, Value, json};
 use crate::config::Config;
 use crate::source::{Source, values};
 
+/// Stands for material that is configured and absent altogether; no source is called so.
+const NONE_THERE: &str = "(no material)";
+
 /// The event, or none when the request has no key.
 pub(crate) fn read(request: &Request, config: &Config) -> Result<Option<Event>, PluginError> {
     let groups = [&config.key, &config.material].into_iter().chain(&config.aliases);
@@ -13,7 +16,12 @@ pub(crate) fn read(request: &Request, config: &Config) -> Result<Option<Event>, 
 
     let Some(key) = name(&config.key, &mut values)? else { return Ok(None) };
     let material = config.material.iter().zip(&mut values);
-    let material = material.filter_map(|(source, value)| Some(Field::new(source.name(), value?))).collect();
+    let mut material: Vec<Field> =
+        material.filter_map(|(source, value)| Some(Field::new(source.name(), value?))).collect();
+    if material.is_empty() && !config.material.is_empty() {
+        // An empty list would say that the whole body counts; here the config has said what counts, and none of it is there.
+        material.push(Field::new(NONE_THERE, Value::Null));
+    }
     let aliases = config.aliases.iter().map(|parts| name(parts, &mut values));
     let aliases = aliases.filter_map(Result::transpose).collect::<Result<_, _>>()?;
     Ok(Some(Event { key, aliases, key_signed: config.key_signed(), material, event_type: None, object_id: None }))
@@ -119,6 +127,16 @@ mod tests {
     fn form_and_query_fields() {
         let parts = key(r#"{"key":["form:id","query:q"]}"#, "id=tr_1&x=2");
         assert_eq!(parts, Ok(Some(vec!["tr_1".to_owned(), "a b".to_owned()])));
+    }
+
+    /// Configured material that is absent altogether is not "no material", for which the whole body would count.
+    #[test]
+    fn material_that_is_absent_altogether_is_told() {
+        let config = r#"{"key":["/id"],"material":["/a","/b"]}"#;
+        let none = event(config, &request(r#"{"id":"1","other":1}"#)).unwrap().unwrap();
+        assert_eq!(none.material, [Field::new(super::NONE_THERE, Value::Null)]);
+        let whole_body = event(r#"{"key":["/id"]}"#, &request(r#"{"id":"1"}"#)).unwrap().unwrap();
+        assert!(whole_body.material.is_empty());
     }
 
     /// The contract: an absent material field is absent, which differs from null.

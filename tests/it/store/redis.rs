@@ -350,3 +350,14 @@ async fn a_wrong_password_is_unreachable() {
     assert_eq!(error.kind, StoreFault::Unreachable);
     assert!(!error.may_be_applied() && !error.to_string().contains("hunter2"), "{error}");
 }
+
+/// TLS is spoken where the address asks for it: a server that does not speak it is unreachable, never used in the clear.
+#[tokio::test]
+async fn tls_is_never_left_out() {
+    let server = RedisServer::start();
+    let url = server.url().replace("redis://", "rediss://");
+    let store = Redis::new(&url, Duration::from_millis(500)).expect("the address is good");
+    let error = store.ping().await.expect_err("it speaks no TLS");
+    assert_eq!((error.kind, error.may_be_applied()), (StoreFault::Unreachable, false), "{error}");
+    assert_eq!(server.cli(&["DBSIZE"]), "0");
+}
