@@ -40,7 +40,8 @@ async fn material_is_compared_exactly() {
             is_replay(&second, &first);
         } else {
             is_problem(&second, 409, "fingerprint-mismatch");
-            assert_eq!(second.json()["fields"], serde_json::json!(["/amount"]), "{one} {two}");
+            let fields = second.json()["fields"].as_array().cloned().unwrap_or_default();
+            assert!(fields.contains(&"/amount".into()), "{one} {two}: {fields:?}");
         }
     }
     assert_eq!(rig.upstream.count(), rows.len());

@@ -63,7 +63,7 @@ async fn s14_a_short_stall_loses_no_answer() {
     assert_eq!(rig.upstream.count(), 1);
 }
 
-/// Scenario 15: restarted empty: past keys are first-seen again, by all gateways alike, and what follows is kept as before.
+/// Scenario 15: restarted empty: past keys are first-seen again, by old and new gateways alike, which agree about what is equal (I5).
 #[tokio::test]
 async fn s15_restarted_empty() {
     let mut redis = RedisServer::start();
@@ -85,7 +85,7 @@ async fn s15_restarted_empty() {
     is_problem(&pay(&new, &event("evt_1", 2)).await, 409, "fingerprint-mismatch");
 }
 
-/// Scenario 15, by an operator: flushed while gateways run, they still agree.
+/// Scenarios 15 and 26: flushed by an operator while gateways run: old and new ones still agree about what is equal (I5).
 #[tokio::test]
 async fn s15_flushed() {
     let redis = RedisServer::start();
@@ -100,6 +100,7 @@ async fn s15_flushed() {
     eventually("the meta record is back", || async { !redis.cli(&["HGETALL", "onceward:meta"]).is_empty() }).await;
     let new = Gateway::start(&text);
     is_replay(&pay(&new, &event("evt_1", 1)).await, &again);
+    is_problem(&pay(&new, &event("evt_1", 2)).await, 409, "fingerprint-mismatch");
 }
 
 /// Scenario 16: forgotten scripts are loaded again; nobody sees an error.

@@ -82,8 +82,9 @@ async fn s54_a_senders_copies_are_dropped() {
         assert_eq!(hit.header(dropped), None, "{dropped}: {hit:?}");
     }
     assert_eq!(hit.header("x-stays"), Some("1"));
+    assert_ne!(hit.header("onceward-fence"), Some("99"));
     let came_through = |(_, value): &(String, String)| {
-        ["forged", "99", "6.6.6.6"].iter().any(|forged| value.contains(forged)) || value.contains("2222222222222222")
+        ["forged", "6.6.6.6", "2222222222222222"].iter().any(|forged| value.contains(forged))
     };
     assert!(!hit.headers.iter().any(came_through), "{hit:?}");
 }
