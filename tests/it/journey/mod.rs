@@ -1,5 +1,8 @@
 //! What a sender and an upstream see, through the real binary: written from the contract and the failure scenarios (`sNN_…`).
 
+// So that clippy knows these helpers for tests.
+#![cfg(test)]
+
 mod basic;
 mod claims;
 mod crash;

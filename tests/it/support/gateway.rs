@@ -114,6 +114,7 @@ impl Gateway {
                 return status;
             }
             assert!(Instant::now() < end, "the gateway does not end: {}", self.log());
+            #[expect(clippy::disallowed_methods, reason = "for tests in which nothing else runs meanwhile")]
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -139,7 +140,10 @@ impl Drop for Gateway {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("--- the gateway's log ---\n{}", self.log());
+            #[expect(clippy::disallowed_macros, reason = "the test's own output shows it beside the failure")]
+            {
+                eprintln!("--- the gateway's log ---\n{}", self.log());
+            }
         }
     }
 }

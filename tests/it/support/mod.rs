@@ -1,5 +1,8 @@
 //! What several tests stand on.
 
+// So that clippy knows these helpers for tests.
+#![cfg(test)]
+
 pub mod client;
 pub mod config;
 pub mod gateway;

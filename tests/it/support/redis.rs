@@ -1,5 +1,4 @@
 //! A Redis server of the test's own: a free port, a directory of its own, gone with the value.
-#![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
