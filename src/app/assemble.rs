@@ -29,7 +29,9 @@ pub async fn routes(config: &Config) -> Result<Vec<Route>, AppError> {
         let runner = match plugin {
             Ok(None) => None,
             Ok(Some(plugin)) => match grant(config, route, plugin).await {
-                Ok(grant) => Some(Runner { version: version(plugin, &grant), plugin: plugin.clone(), grant: Arc::new(grant) }),
+                Ok(grant) => {
+                    Some(Runner { version: version(plugin, &grant), plugin: plugin.clone(), grant: Arc::new(grant) })
+                }
                 Err(found) => {
                     faults.extend(found.into_iter().map(|(key, text)| Fault::new(format!("routes[{at}].{key}"), text)));
                     continue;
