@@ -4,8 +4,9 @@ WORKDIR /src
 COPY . .
 RUN cargo build --release --locked --bin onceward
 
-# Run: no shell tools are needed; the process is not root and writes below /var/lib/onceward only.
+# Run: the system's roots are for TLS to upstreams and Redis; the process is not root and writes below /var/lib/onceward only.
 FROM debian:bookworm-slim
+RUN apt-get update -q && apt-get install -yq --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
 RUN useradd --system --home-dir /var/lib/onceward --create-home onceward
 COPY --from=build /src/target/release/onceward /usr/local/bin/onceward
 COPY config/quickstart.toml /etc/onceward/onceward.toml

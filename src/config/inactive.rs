@@ -2,7 +2,7 @@
 
 use super::fault::Notice;
 use super::model::{Config, Limits, PluginRef, Route, StoreUrl};
-use crate::idempotency::policy::{KeepRequest, OnPluginFailure};
+use crate::idempotency::policy::{KeepRequest, OnFailed, OnPluginFailure, OnUnknown};
 
 /// How every text about such a feature ends.
 pub(super) const NOT_ACTIVE: &str = "is not active in this version";
@@ -63,6 +63,9 @@ fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
     note("plugin_config.aliases", "a second name of an event", aliases.is_some_and(|aliases| !aliases.is_empty()));
     note("capture", "the capture of requests", route.capture.is_some());
     note("certificates", "verification by certificate", certificates_set);
+    let held = "an operator's release of a held event";
+    note("idempotency.unknown", held, policy.unknown == OnUnknown::Hold);
+    note("idempotency.failed", held, policy.failed == OnFailed::DeadLetter);
     note("idempotency.body_alias", "a body as a second name", policy.body_alias);
     let previous = policy.plugin_failure == OnPluginFailure::Previous;
     note("idempotency.plugin_failure", "a fall back to a plugin's previous version", previous);

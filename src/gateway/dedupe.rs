@@ -1,5 +1,6 @@
 //! Drives the machine over the store: asks, writes what it decides, and decides again over what a refused write met.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::idempotency::record::{Status, UnknownReason};
 use crate::idempotency::{Claim, Decision, Owner, Plan, Policy, on_request};
 use crate::store::{Seen, Store, StoreError, StoreFault, Swap};
 
-use super::identity::{DigestKey, DigestKeys, Identity, KeySpace};
+use super::identity::{DigestKeys, Identity};
 use super::keyring::Keyring;
 use super::trail::Trail;
 use super::waiters::Waiters;
@@ -131,6 +132,15 @@ impl One {
     }
 }
 
+/// An event's identity with what the store is asked by, computed once.
+struct Named<'a> {
+    id: &'a Identity,
+    /// The digest of its key.
+    name: [u8; 32],
+    /// Under the newest of the digest keys.
+    fingerprint: Fingerprint,
+}
+
 /// A delivery's events by key: the first of each key in key-hash order, and the repeats.
 struct Twins {
     leaders: Vec<usize>,
@@ -139,22 +149,21 @@ struct Twins {
 
 impl Twins {
     /// None when two events of the delivery share a key but are not the same event.
-    fn of(ids: &[Identity], key: &DigestKey) -> Option<Self> {
-        let mut order: Vec<([u8; 32], usize)> = ids.iter().enumerate().map(|(at, id)| (id.key.digest(), at)).collect();
-        order.sort_unstable();
+    fn of(named: &[Named<'_>]) -> Option<Self> {
+        let mut order: Vec<(usize, &Named<'_>)> = named.iter().enumerate().collect();
+        order.sort_by_key(|(_, named)| named.name);
         let mut twins = Self { leaders: Vec::new(), repeats: Vec::new() };
-        let mut leader: Option<([u8; 32], [u8; 32])> = None;
-        for (name, at) in order {
-            let fingerprint = ids.get(at)?.fingerprint(key).digest;
+        let mut leader: Option<&Named<'_>> = None;
+        for (at, named) in order {
             match leader {
-                Some((same, first)) if same == name => {
-                    if first != fingerprint {
+                Some(first) if first.name == named.name => {
+                    if first.fingerprint.digest != named.fingerprint.digest {
                         return None;
                     }
                     twins.repeats.push(at);
                 }
                 _ => {
-                    leader = Some((name, fingerprint));
+                    leader = Some(named);
                     twins.leaders.push(at);
                 }
             }
@@ -173,25 +182,29 @@ impl Dedupe {
     ///
     /// # Errors
     /// When the store cannot answer. Nothing is left claimed then: what may have been written is looked for and given back.
-    pub async fn begin(&self, owner: &Owner, ids: &[Identity], policy: &Policy) -> Result<Begin, StoreError> {
+    pub async fn begin(
+        &self,
+        owner: &Owner,
+        ids: &[Identity],
+        policy: &Policy,
+        trail: &mut Trail,
+    ) -> Result<Begin, StoreError> {
         let keys = self.shared.keyring.get(&*self.store).await?;
-        let Some(twins) = Twins::of(ids, keys.newest()) else {
-            return Ok(Begin::Mismatch { fields: Vec::new() });
-        };
+        let name = |id| Named { id, name: id.key.digest(), fingerprint: id.fingerprint(keys.newest()) };
+        let named: Vec<Named<'_>> = ids.iter().map(name).collect();
+        if let Some(first) = named.first() {
+            trail.fingerprint(&first.fingerprint.digest);
+        }
         let asking = Asking { dedupe: self, keys: &keys, owner, policy };
-        match ids {
-            [id] => match asking.claim(id).await? {
-                One::Busy(until, now) => asking.wait(id, until.since(now)).await,
+        match named.as_slice() {
+            [one] => match asking.claim(one).await? {
+                One::Busy(until, now) => asking.wait(one, until.since(now)).await,
                 one => Ok(single(one)),
             },
-            _ => asking.claim_all(ids, twins).await,
-        }
-    }
-
-    /// Says in the log what a delivery is: its key as the upstream sees it, and the first event's fingerprint.
-    pub fn describe(&self, space: &KeySpace, ids: &[Identity], trail: &mut Trail) {
-        if let (Some(id), Some(keys)) = (ids.first(), self.shared.keyring.known()) {
-            trail.identified(space.readable(ids), &id.fingerprint(keys.newest()).digest);
+            several => match Twins::of(several) {
+                Some(twins) => asking.claim_all(several, twins).await,
+                None => Ok(Begin::Mismatch { fields: Vec::new() }),
+            },
         }
     }
 
@@ -211,11 +224,11 @@ struct Asking<'a> {
 impl Asking<'_> {
     /// Several events: claims in key-hash order, so that two deliveries of the same events cannot each hold half; undoes its
     /// claims when any event cannot go on.
-    async fn claim_all(&self, ids: &[Identity], twins: Twins) -> Result<Begin, StoreError> {
+    async fn claim_all(&self, named: &[Named<'_>], twins: Twins) -> Result<Begin, StoreError> {
         let mut ones: Vec<(usize, One)> = Vec::with_capacity(twins.leaders.len());
         for at in &twins.leaders {
-            let Some(id) = ids.get(*at) else { continue };
-            match self.claim(id).await {
+            let Some(one) = named.get(*at) else { continue };
+            match self.claim(one).await {
                 Ok(one) => ones.push((*at, one)),
                 Err(error) => {
                     self.undo(&ones).await;
@@ -240,18 +253,18 @@ impl Asking<'_> {
 
     /// One event: decide, write, and on a refused write decide again over what it met. An event that is new costs one round
     /// trip, and so does a duplicate: the first decision is made before anything is known.
-    async fn claim(&self, id: &Identity) -> Result<One, StoreError> {
-        let newest = id.fingerprint(self.keys.newest());
+    async fn claim(&self, named: &Named<'_>) -> Result<One, StoreError> {
+        let id = named.id;
         let mut seen = Seen { current: None, now: Timestamp::default() };
         // Each turn loses to another writer of this very key; a few in a row mean a storm, and the sender comes again.
         for _ in 0..8 {
-            let fingerprint = self.fingerprint_for(&seen, id, &newest);
+            let fingerprint = self.fingerprint_for(&seen, named);
             let me = Me { owner: self.owner, fingerprint: &fingerprint, plugin: &id.plugin };
             let decision = on_request(seen.current.as_ref(), &me, seen.now, self.policy);
             let Decision::Claim(plan) = decision else {
                 return Ok(self.settle(decision, id, seen));
             };
-            let me = Me { owner: self.owner, fingerprint: &newest, plugin: &id.plugin };
+            let me = Me { owner: self.owner, fingerprint: &named.fingerprint, plugin: &id.plugin };
             match self.write_claim(&plan, &me, id).await? {
                 Swap::Done(record) => {
                     self.dedupe.raise_floor(record.fence);
@@ -268,15 +281,17 @@ impl Asking<'_> {
     }
 
     /// The claim's write. A connection that broke is tried once more with the same owner: if the first write was applied, the
-    /// second meets its own claim. When the outcome stays unknown, a task looks for the claim and gives it back.
+    /// second meets its own claim. When the outcome of either stays unknown, a task looks for the claim and gives it back.
     async fn write_claim(&self, plan: &Plan, me: &Me<'_>, id: &Identity) -> Result<Swap, StoreError> {
         let store = &self.dedupe.store;
         let draft = plan.draft(me, self.dedupe.shared.floor.load(Ordering::Relaxed), self.policy);
         let mut result = store.swap(&id.key, plan.expect, &draft).await;
-        if matches!(&result, Err(error) if error.kind == StoreFault::Unreachable) {
+        let mut in_doubt = result.as_ref().is_err_and(StoreError::may_be_applied);
+        if result.as_ref().is_err_and(|error| error.kind == StoreFault::Unreachable) {
             result = store.swap(&id.key, plan.expect, &draft).await;
+            in_doubt |= result.as_ref().is_err_and(StoreError::may_be_applied);
         }
-        if matches!(&result, Err(error) if error.may_be_applied()) {
+        if result.is_err() && in_doubt {
             self.dedupe.give_back_if_found(me.owner.clone(), id.key.clone(), self.policy.clone());
         }
         result
@@ -300,12 +315,12 @@ impl Asking<'_> {
 
     /// Waits for a running event's answer. A waiter only replays: if the event ends without an answer to replay, or does not
     /// end in time, the sender comes again.
-    async fn wait(&self, id: &Identity, remaining: Duration) -> Result<Begin, StoreError> {
+    async fn wait(&self, named: &Named<'_>, remaining: Duration) -> Result<Begin, StoreError> {
+        let id = named.id;
         let deadline = Instant::now() + self.policy.in_flight.wait;
-        let Some(waiter) = self.dedupe.shared.waiters.enter(&id.key.tenant, id.key.digest()) else {
+        let Some(waiter) = self.dedupe.shared.waiters.enter(&id.key.tenant, named.name) else {
             return Ok(Begin::Busy { after: remaining });
         };
-        let newest = id.fingerprint(self.keys.newest());
         let mut after = remaining;
         let mut pause = Duration::from_millis(50);
         let mut woken = std::pin::pin!(waiter.done.notified());
@@ -318,7 +333,7 @@ impl Asking<'_> {
             woken.as_mut().enable();
             pause = (pause * 2).min(Duration::from_millis(250));
             let seen = self.dedupe.store.peek(&id.key).await?;
-            let fingerprint = self.fingerprint_for(&seen, id, &newest);
+            let fingerprint = self.fingerprint_for(&seen, named);
             let me = Me { owner: self.owner, fingerprint: &fingerprint, plugin: &id.plugin };
             match on_request(seen.current.as_ref(), &me, seen.now, self.policy) {
                 Decision::Busy { until } => after = until.since(seen.now),
@@ -330,12 +345,14 @@ impl Asking<'_> {
     }
 
     /// The fingerprint under the key that the seen record was made with, so that a new digest key makes no old record differ.
-    fn fingerprint_for(&self, seen: &Seen, id: &Identity, newest: &Fingerprint) -> Fingerprint {
+    fn fingerprint_for<'n>(&self, seen: &Seen, named: &'n Named<'_>) -> Cow<'n, Fingerprint> {
+        let newest = &named.fingerprint;
         match &seen.current {
-            Some(record) if record.fingerprint.key_id != newest.key_id => {
-                self.keys.find(&record.fingerprint.key_id).map_or_else(|| newest.clone(), |key| id.fingerprint(key))
-            }
-            _ => newest.clone(),
+            Some(record) if record.fingerprint.key_id != newest.key_id => self
+                .keys
+                .find(&record.fingerprint.key_id)
+                .map_or(Cow::Borrowed(newest), |key| Cow::Owned(named.id.fingerprint(key))),
+            _ => Cow::Borrowed(newest),
         }
     }
 

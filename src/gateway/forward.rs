@@ -5,7 +5,7 @@ use std::pin::pin;
 use bytes::{Bytes, BytesMut};
 use futures::future::ready;
 use futures::stream::{self, StreamExt};
-use http::header::{HOST, HeaderName, HeaderValue};
+use http::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::uri::PathAndQuery;
 use http::{Request, Uri, response};
 use http_body::Frame;
@@ -142,6 +142,10 @@ pub async fn exchange(
     let (head, mut body) = sent.into_parts();
     if head.status.is_informational() {
         return Exchange::Broken(format!("the upstream switched protocols ({}) without being asked", head.status));
+    }
+    // hyper goes by the encoding; whoever goes by the length reads another body (RFC 9112 §6.3).
+    if head.headers.contains_key(CONTENT_LENGTH) && head.headers.contains_key(TRANSFER_ENCODING) {
+        return Exchange::Broken("the answer has both a length and a transfer encoding".to_owned());
     }
     let mut start = BytesMut::new();
     loop {

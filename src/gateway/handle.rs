@@ -60,9 +60,8 @@ impl Gateway {
             },
         };
         let owner = Owner(trail.event.clone());
-        let begin = self.dedupe.begin(&owner, &ids, &admitted.route.config.policy).await;
-        self.dedupe.describe(&admitted.route.space, &ids, trail);
-        let begin = match begin {
+        trail.identified(admitted.route.space.readable(&ids));
+        let begin = match self.dedupe.begin(&owner, &ids, &admitted.route.config.policy, trail).await {
             Ok(begin) => begin,
             Err(error) => {
                 trail.note(&error);

@@ -52,10 +52,14 @@ impl Trail {
         route.clone_into(&mut self.route);
     }
 
-    /// What it is.
-    pub fn identified(&mut self, key: String, fingerprint: &[u8; 32]) {
+    /// What it is called.
+    pub fn identified(&mut self, key: String) {
         self.idempotency_key = key;
-        self.fingerprint = hex::encode(fingerprint.get(..8).unwrap_or_default());
+    }
+
+    /// What its first event is compared by.
+    pub fn fingerprint(&mut self, digest: &[u8; 32]) {
+        self.fingerprint = hex::encode(digest.get(..8).unwrap_or_default());
     }
 
     /// What the engine met.

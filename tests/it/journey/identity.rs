@@ -89,25 +89,6 @@ async fn keys_of_several_parts() {
     is_replay(&post(gateway.ingest, "/pay", &[], r#"{"a":7.0,"b":10,"amount":1}"#).await, &number);
 }
 
-/// §2: aliases are other names of the same event: a duplicate by any of them is a duplicate.
-#[tokio::test]
-async fn aliases_name_the_same_event() {
-    let upstream = Upstream::counting().await;
-    let aliased = r#"key = ["/id"], aliases = [["/type", "/object"]]"#;
-    let text = config(SQLITE, upstream.address, "").replace(r#"key = ["/id"]"#, aliased);
-    let gateway = Gateway::start(&text);
-    let body = |id: &str, object: &str, amount: u32| {
-        format!("{{\"id\":\"{id}\",\"type\":\"paid\",\"object\":\"{object}\",\"amount\":{amount}}}")
-    };
-    let first = post(gateway.ingest, "/pay", &[], body("evt_1", "pi_1", 1)).await;
-    is_first(&first, "call 0");
-    is_replay(&post(gateway.ingest, "/pay", &[], body("evt_2", "pi_1", 1)).await, &first);
-    is_problem(&post(gateway.ingest, "/pay", &[], body("evt_3", "pi_1", 2)).await, 409, "fingerprint-mismatch");
-    is_first(&post(gateway.ingest, "/pay", &[], body("evt_4", "pi_2", 1)).await, "call 1");
-    is_replay(&post(gateway.ingest, "/pay", &[], body("evt_1", "pi_1", 1)).await, &first);
-    assert_eq!(upstream.count(), 2);
-}
-
 /// `missing_key = "reject"`, the default: no key, no forward.
 #[tokio::test]
 async fn missing_key_reject() {

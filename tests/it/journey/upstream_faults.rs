@@ -202,15 +202,6 @@ async fn s47_answers_that_cannot_be_trusted() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// Scenario 47: line ends without CR are no HTTP of ours either.
-#[tokio::test]
-async fn s47_bare_line_feeds() {
-    let rig =
-        Rig::with(bad_once(|_| Act::WriteAndClose(b"HTTP/1.1 200 OK\ncontent-length: 3\n\nabc".to_vec())).await, SHORT);
-    is_problem(&rig.pay(&event("evt_1", 1)).await, 502, "upstream-failed");
-    is_unknown(&rig, "evt_1").await;
-}
-
 /// Scenario 47: an upstream that never gets beyond 1xx answers is given up.
 #[tokio::test]
 async fn s47_a_flood_of_1xx() {

@@ -56,7 +56,9 @@ async fn each_mac_verifies_and_nothing_else_does() {
                 material,
                 [
                     ("/amount".to_owned(), Value::Number("12.50".to_owned())),
-                    ("/currency".to_owned(), Value::Text("EUR".to_owned()))
+                    ("/currency".to_owned(), Value::Text("EUR".to_owned())),
+                    // Absent, and so named: octets come from no source.
+                    ("/none".to_owned(), Value::Bytes(Vec::new())),
                 ]
             );
             // Without the prefix, and cut short.
