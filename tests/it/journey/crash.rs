@@ -106,9 +106,12 @@ async fn kill_after_finalise(store: &str) {
 /// Scenario 6: kill -9 in the middle of a reply: the client sees that it was cut; the redelivery replays it whole.
 #[tokio::test]
 async fn s06_kill_mid_reply() {
-    let body: &'static [u8] = vec![b'x'; 24 << 20].leak();
+    let body: &'static [u8] = vec![b'x'; 12 << 20].leak();
     let upstream = Upstream::start(move |_, _| answer(200, &[], body)).await;
-    let rig = Rig::with(upstream, "lease = \"1s\"\nreplay = { max_body = \"64MiB\" }\nin_flight = { wait = \"0s\" }");
+    let policy = "lease = \"1s\"\nreplay = { max_body = \"64MiB\" }\nin_flight = { wait = \"0s\" }";
+    // So much takes longer to write than the store's default timeout on a busy machine, and then the reply would not wait.
+    let text = config(SQLITE, upstream.address, policy).replace("[store]", "[store]\ntimeout = \"20s\"");
+    let rig = Rig { gateway: Gateway::start(&text), upstream };
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(64 << 10).unwrap();
     let mut client = socket.connect(rig.gateway.ingest).await.unwrap();

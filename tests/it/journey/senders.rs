@@ -181,6 +181,31 @@ async fn an_unverified_sender_learns_nothing() {
     assert_eq!(rig.upstream.count(), 1);
 }
 
+/// §2, "rate counts verified events": forged ones cost a tenant nothing, and what is over the rate is refused unclaimed.
+#[tokio::test]
+async fn the_rate_counts_verified_events() {
+    let upstream = Upstream::counting().await;
+    let text = config(SQLITE, upstream.address, "").replace(JSON_PLUGIN, HMAC_PLUGIN)
+        + "[tenants.t]\nsecrets.sender = [{ value = \"partner\" }]\nlimits = { rate = \"5/h\" }\n";
+    let rig = Rig { gateway: Gateway::start(&text), upstream };
+    for at in 0..20 {
+        let forged = post(rig.gateway.ingest, "/pay", &[("X-Signature", "00")], event(&format!("evt_{at}"), 1)).await;
+        is_problem(&forged, 401, "unverified");
+    }
+    for at in 0..8 {
+        let body = event(&format!("evt_{at}"), 1);
+        let tag = hex::encode(hmac(b"partner", &[body.as_bytes()]));
+        let answer = post(rig.gateway.ingest, "/pay", &[("X-Signature", &tag)], body).await;
+        if at < 5 {
+            is_first(&answer, &format!("call {at}"));
+        } else {
+            is_problem(&answer, 429, "rate-limited");
+            assert_eq!(answer.idempotency(), "rejected");
+        }
+    }
+    assert_eq!(rig.upstream.count(), 5);
+}
+
 /// `refuse_status`: what this sender is told.
 #[tokio::test]
 async fn refuse_status() {
