@@ -54,6 +54,9 @@ impl Gateway {
                 let kept = keep(&head, Some(&body), &policy.replay);
                 trail.finished(state_after(policy, kept.status), Some(kept.status));
                 let finished = claims.finish(&Outcome::Answered(kept)).await;
+                if finished.unwritten {
+                    trail.unwritten();
+                }
                 if let Some(winner) = finished.superseded {
                     trail.note("the lease was lost: the winner's answer is given");
                     return Ok(Reply::replay(winner));
@@ -81,6 +84,9 @@ impl Gateway {
                 trail.finished(if rejection == Rejection::UpstreamUnreachable { "failed" } else { "unknown" }, None);
                 trail.note(outcome.error());
                 let finished = claims.finish(&outcome).await;
+                if finished.unwritten {
+                    trail.unwritten();
+                }
                 finished.superseded.map_or(Err(rejection), |winner| Ok(Reply::replay(winner)))
             }
         }
@@ -97,6 +103,7 @@ struct Claims<'a> {
 /// What the sender is to be told after the outcome was written.
 #[derive(Default)]
 struct Finished {
+    unwritten: bool,
     expires_at: Option<Timestamp>,
     superseded: Option<Kept>,
 }
@@ -108,7 +115,8 @@ impl Claims<'_> {
             match self.dedupe.finish(held, outcome.clone(), self.policy).await {
                 Finish::Kept { expires_at } => finished.expires_at = finished.expires_at.or(Some(expires_at)),
                 Finish::Superseded(winner) => finished.superseded = finished.superseded.or(Some(winner)),
-                Finish::Lost | Finish::Unwritten(_) => {}
+                Finish::Unwritten(_) => finished.unwritten = true,
+                Finish::Lost => {}
             }
         }
         finished

@@ -77,7 +77,7 @@ impl Gateway {
             // Observed routes decide and record, and forward all the same.
             _ if admitted.route.config.mode == Mode::Observe => self.forward_undeduped(admitted, trail).await,
             Begin::Replay(kept) => Ok(Reply::replay(kept)),
-            Begin::Busy { after } => Err(admitted.route.in_flight(after)),
+            Begin::Busy { after, .. } => Err(admitted.route.in_flight(after)),
             Begin::Mismatch { fields } => Err(admitted.route.mismatch(fields, ids.len())),
             Begin::Held { .. } => Err(Rejection::Held),
         }

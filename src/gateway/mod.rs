@@ -10,6 +10,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 pub mod admission;
 pub mod canonical_json;
+pub mod claiming;
 pub mod claims;
 pub mod complete;
 pub mod dedupe;

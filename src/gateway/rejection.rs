@@ -179,6 +179,7 @@ impl Rejection {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one table, a row a rejection")]
     fn problem(&self) -> Problem<'_> {
         let of = |status, code, title, detail| Problem { status, code, title, detail, retry_safe: true };
         match self {

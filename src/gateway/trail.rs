@@ -20,7 +20,9 @@ pub struct Trail {
     fingerprint: String,
     state_before: &'static str,
     state_after: &'static str,
+    /// Of the forward that this delivery made; 0 when it made none.
     attempt: u32,
+    /// Likewise.
     fence: u64,
     upstream_status: Option<u16>,
     note: Option<String>,
@@ -74,7 +76,7 @@ impl Trail {
                 (first.and_then(|held| held.before).map_or("new", |status| status.as_str()), "processing")
             }
             Begin::Replay(_) => ("succeeded", "succeeded"),
-            Begin::Busy { .. } => ("processing", "processing"),
+            Begin::Busy { status, .. } => (status.as_str(), status.as_str()),
             Begin::Mismatch { fields } => {
                 self.note = Some(format!("differing fields: {}", fields.join(", ")));
                 ("other event", "other event")
@@ -90,6 +92,12 @@ impl Trail {
     pub fn finished(&mut self, state_after: &'static str, upstream_status: Option<u16>) {
         self.state_after = state_after;
         self.upstream_status = upstream_status;
+    }
+
+    /// The outcome is not in the store yet: what stands there is still the claim.
+    pub fn unwritten(&mut self) {
+        self.state_after = "processing";
+        self.note("the store did not take the outcome; it is tried until the lease ends");
     }
 
     /// The cause behind a public text.
@@ -125,8 +133,8 @@ impl Trail {
             state_before = self.state_before,
             state_after = self.state_after,
             decision,
-            attempt = self.attempt,
-            fence = self.fence,
+            attempt = (self.attempt > 0).then_some(self.attempt),
+            fence = (self.fence > 0).then_some(self.fence),
             upstream_status = self.upstream_status,
             status = (status != 0).then_some(status),
             forwarded_without_answer = refused.then_some(true),
