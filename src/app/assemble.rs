@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
 use crate::config::Fault;
-use crate::config::model::{self, Config, PluginRef, Unsigned};
+use crate::config::model::{self, Config, Mode, PluginRef, Unsigned};
 use crate::event::PluginVersion;
 use crate::gateway::identity::KeySpace;
 use crate::gateway::route::{Route, Runner};
+use crate::idempotency::policy::{OnMissingKey, OnStoreDown};
 use crate::plugin::{Budget, Engine, Grant, Needs, Plugin, Settings, bundled};
 
 use super::AppError;
@@ -44,9 +46,23 @@ pub async fn routes(config: &Config) -> Result<Vec<Route>, AppError> {
         };
         let namespace = runner.as_ref().map_or_else(String::new, |it| it.plugin.descriptor().key_namespace.clone());
         let space = KeySpace { tenant: route.tenant.clone(), scope: route.scope.clone(), namespace };
-        routes.push(Route { config: Arc::clone(route), space, plugin: runner });
+        routes.push(Route { config: served(route), space, plugin: runner });
     }
     if faults.is_empty() { Ok(routes) } else { Err(AppError::Faults(faults)) }
+}
+
+/// The route as it is served. One that is only observed adds no refusal and no wait of its own.
+fn served(route: &Arc<model::Route>) -> Arc<model::Route> {
+    if route.mode == Mode::Dedupe {
+        return Arc::clone(route);
+    }
+    let mut observed = model::Route::clone(route);
+    observed.policy.store_down = OnStoreDown::Forward;
+    observed.policy.in_flight.wait = Duration::ZERO;
+    if observed.policy.missing_key == OnMissingKey::Reject {
+        observed.policy.missing_key = OnMissingKey::Pass;
+    }
+    Arc::new(observed)
 }
 
 /// The code of a plugin; none for one that a tenant has yet to upload.

@@ -63,6 +63,7 @@ fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
     note("plugin_config.aliases", "a second name of an event", aliases.is_some_and(|aliases| !aliases.is_empty()));
     note("capture", "the capture of requests", route.capture.is_some());
     note("certificates", "verification by certificate", certificates_set);
+    note("idempotency.mismatch.status", "the quarantine behind an accepted mismatch", policy.mismatch_status == 202);
     let held = "an operator's release of a held event";
     note("idempotency.unknown", held, policy.unknown == OnUnknown::Hold);
     note("idempotency.failed", held, policy.failed == OnFailed::DeadLetter);

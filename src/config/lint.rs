@@ -72,6 +72,12 @@ fn of_route(config: &Config, route: &Route, mut warn: impl FnMut(&str, &str)) {
             "forwards without deduplication while the store is down: the upstream gets duplicates then",
         );
     }
+    if policy.lease < config.store.timeout * 3 {
+        warn(
+            "idempotency.lease",
+            "shorter than three times store.timeout: one slow answer of the store loses a claim that works",
+        );
+    }
     if config.upstreams.get(&route.upstream).is_some_and(|upstream| policy.lease < upstream.connect_timeout) {
         warn(
             "idempotency.lease",

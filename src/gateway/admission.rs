@@ -15,7 +15,8 @@ use crate::config::model;
 use crate::event::Delivery;
 
 use super::rejection::Rejection;
-use super::route::Route;
+use super::route::{Captures, Route, decoded};
+use super::trail::Trail;
 use super::{Body, BodyFault, BoxError, Gateway};
 
 /// Who is at the other end of a connection.
@@ -56,6 +57,8 @@ impl Limits {
 pub struct Admitted {
     /// Its route.
     pub route: Arc<Route>,
+    /// What its path captured, as sent.
+    pub captures: Captures,
     /// What was delivered.
     pub delivery: Arc<Delivery>,
     /// By whom.
@@ -67,7 +70,12 @@ pub struct Admitted {
 ///
 /// # Errors
 /// No route, an address that may not send or sends too often, a body that is too large, too slow or cut short.
-pub async fn admit(gateway: &Gateway, request: Request<Body>, peer: Peer) -> Result<Admitted, Rejection> {
+pub async fn admit(
+    gateway: &Gateway,
+    request: Request<Body>,
+    peer: Peer,
+    trail: &mut Trail,
+) -> Result<Admitted, Rejection> {
     let limits = &gateway.limits;
     let received_at_ms = wall_clock_ms();
     let (head, body) = request.into_parts();
@@ -75,7 +83,8 @@ pub async fn admit(gateway: &Gateway, request: Request<Body>, peer: Peer) -> Res
     let authority = authority(&head.uri, &head.headers, proxied)?;
     let sender = sender(&head.headers, peer, &limits.trusted_proxies);
     gateway.rates.request(sender.address)?;
-    let (route, params) = gateway.routes.find(&authority, head.uri.path(), &head.method)?;
+    let (route, captures) = gateway.routes.find(&authority, head.uri.path(), &head.method)?;
+    trail.routed(&route.config.tenant, &route.config.name);
     let allow_from = &route.config.allow_from;
     if !allow_from.is_empty() && !allow_from.iter().any(|network| network.contains(&sender.address)) {
         return Err(Rejection::AddressNotAllowed);
@@ -87,13 +96,13 @@ pub async fn admit(gateway: &Gateway, request: Request<Body>, peer: Peer) -> Res
         path: head.uri.path().to_owned(),
         query: head.uri.query().map(str::to_owned),
         method: head.method,
-        params,
+        params: decoded(&captures),
         headers: head.headers,
         body,
         received_at_ms,
         client_certificate: None,
     };
-    Ok(Admitted { route, delivery: Arc::new(delivery), sender })
+    Ok(Admitted { route, captures, delivery: Arc::new(delivery), sender })
 }
 
 async fn read_body(headers: &HeaderMap, body: Body, limits: &Limits) -> Result<Bytes, Rejection> {

@@ -5,6 +5,9 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
 use crate::event::{Fingerprint, Timestamp};
@@ -16,6 +19,14 @@ use crate::store::{Seen, StoreError, StoreFault, Swap};
 use super::dedupe::{Begin, Dedupe, Held, Item, Kept};
 use super::identity::{DigestKeys, Identity};
 use super::trail::Trail;
+
+/// How many store calls of one delivery are under way at once.
+const PIPELINED: usize = 64;
+
+/// Store calls of one delivery, begun in order, with their results in order.
+pub(super) async fn pipelined<T>(calls: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+    stream::iter(calls).buffered(PIPELINED).collect().await
+}
 
 /// One delivery's question to the store.
 pub(super) struct Asking<'a> {
@@ -46,23 +57,32 @@ impl Asking<'_> {
         }
     }
 
-    /// Several events: claims in key-hash order, so that two deliveries of the same events cannot each hold half; undoes its
-    /// claims when any event cannot go on.
+    /// Several events: claims in key-hash order, pipelined, so that two deliveries of the same events cannot each hold half for long;
+    /// undoes its claims when any event cannot go on, or when claiming took so long that the first leases are half over.
     async fn claim_all(&self, named: &[Named<'_>], twins: Twins) -> Result<Begin, StoreError> {
-        let mut ones: Vec<(usize, One)> = Vec::with_capacity(twins.leaders.len());
-        for at in &twins.leaders {
-            let Some(one) = named.get(*at) else { continue };
-            match self.claim(one).await {
-                Ok(one) => ones.push((*at, one)),
-                Err(error) => {
-                    self.undo(&ones).await;
-                    return Err(error);
-                }
+        let started = Instant::now();
+        let mut claiming = Vec::with_capacity(twins.leaders.len());
+        for one in twins.leaders.iter().filter_map(|at| named.get(*at)) {
+            claiming.push(self.claim(one).boxed());
+        }
+        let mut ones: Vec<(usize, One)> = Vec::with_capacity(claiming.len());
+        let mut fault = None;
+        for (at, one) in twins.leaders.into_iter().zip(pipelined(claiming).await) {
+            match one {
+                Ok(one) => ones.push((at, one)),
+                Err(error) => fault = Some(error),
             }
+        }
+        if fault.is_none() && started.elapsed() > self.policy.lease / 2 {
+            fault = Some(StoreError::new(StoreFault::Timeout, "claiming took half of the lease"));
         }
         if let Some(stop) = worst(&ones) {
             self.undo(&ones).await;
             return Ok(stop);
+        }
+        if let Some(error) = fault {
+            self.undo(&ones).await;
+            return Err(error);
         }
         ones.extend(twins.repeats.into_iter().map(|at| (at, One::Repeat)));
         ones.sort_by_key(|(at, _)| *at);
@@ -155,7 +175,8 @@ impl Asking<'_> {
             woken.set(waiter.done.notified());
             woken.as_mut().enable();
             pause = (pause * 2).min(Duration::from_millis(250));
-            let seen = self.dedupe.store.peek(&id.key).await?;
+            // A store that does not answer now may yet, and that the event runs elsewhere is known already.
+            let Ok(seen) = self.dedupe.store.peek(&id.key).await else { continue };
             let fingerprint = self.fingerprint_for(&seen, named);
             let me = Me { owner: self.owner, fingerprint: &fingerprint, plugin: &id.plugin };
             match on_request(seen.current.as_ref(), &me, seen.now, self.policy) {
@@ -180,13 +201,14 @@ impl Asking<'_> {
     }
 
     async fn undo(&self, ones: &[(usize, One)]) {
+        let mut undoing = Vec::new();
         for (_, one) in ones {
             if let One::Claimed(held) = one {
-                self.dedupe
-                    .give_back(held, "another event of the same request could not be claimed", self.policy)
-                    .await;
+                let why = "another event of the same request could not be claimed";
+                undoing.push(self.dedupe.give_back(held, why, self.policy).boxed());
             }
         }
+        pipelined(undoing).await;
     }
 }
 

@@ -3,13 +3,16 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use crate::event::{ScopeKey, Timestamp};
-use crate::idempotency::record::{Lease, Status};
-use crate::idempotency::{Claim, Outcome, Owner, Policy, Record, State, on_outcome};
+use crate::idempotency::policy::OnStoreDown;
+use crate::idempotency::record::{Fence, Lease, Status, UnknownReason};
+use crate::idempotency::{Claim, Expect, Outcome, Owner, Policy, Record, State, on_outcome};
 use crate::store::{Seen, StoreError, Swap};
 
+use super::claiming::pipelined;
 use super::dedupe::{Dedupe, Held, Kept};
 
 /// What became of an outcome.
@@ -39,13 +42,12 @@ impl Dedupe {
             let mut live: Vec<&Held> = held.iter().collect();
             while !live.is_empty() {
                 beat.tick().await;
-                let mut kept = Vec::with_capacity(live.len());
-                for held in live {
-                    if self.renew(held, policy).await {
-                        kept.push(held);
-                    }
+                let mut renewing = Vec::with_capacity(live.len());
+                for held in &live {
+                    renewing.push(self.renew(held, policy).boxed());
                 }
-                live = kept;
+                let mut kept = pipelined(renewing).await.into_iter();
+                live.retain(|_| kept.next().unwrap_or(false));
             }
             std::future::pending::<Infallible>().await
         };
@@ -100,11 +102,11 @@ impl Dedupe {
     }
 
     async fn write_outcome(&self, held: &Held, outcome: &Outcome, policy: &Policy) -> Finish {
-        let draft = on_outcome(&held.claim, outcome.clone(), policy);
-        let mut status = Status::Processing;
-        // Twice, since the same fence may also stand as `unknown`: written by this owner before the outcome was known.
+        let mut draft = on_outcome(&held.claim, outcome.clone(), policy);
+        let mut expect = held.claim.expect(Status::Processing, Lease::Any);
+        // Twice, since the same fence may also stand as `unknown`, written by this owner before the outcome was known.
         for _ in 0..2 {
-            match self.store.swap(&held.key, held.claim.expect(status, Lease::Any), &draft).await {
+            match self.store.swap(&held.key, expect, &draft).await {
                 Ok(Swap::Done(record)) => return Finish::Kept { expires_at: record.expires_at },
                 Ok(Swap::Refused(met)) => match met.current {
                     Some(record)
@@ -113,7 +115,13 @@ impl Dedupe {
                         return Finish::Kept { expires_at: record.expires_at };
                     }
                     Some(record) if record.fence == held.claim.fence && record.state.status() == Status::Unknown => {
-                        status = Status::Unknown;
+                        expect = held.claim.expect(Status::Unknown, Lease::Any);
+                    }
+                    // The store was emptied under the claim. Nobody holds the event: what is known of it is worth keeping.
+                    None if expect != Expect::Absent => {
+                        tracing::warn!(idempotency_key = %held.key, "the claim is gone from the store; the outcome is written anew");
+                        expect = Expect::Absent;
+                        draft.fence = Fence::Next { floor: held.claim.fence };
                     }
                     current => return self.lost(held, current, policy).await,
                 },
@@ -170,8 +178,7 @@ impl Dedupe {
                 match dedupe.store.peek(&key).await {
                     Ok(Seen { current: Some(record), .. }) if is_claim_of(&record, &owner) => {
                         let held = Held { key: key.clone(), claim: Claim::of(&record), before: None };
-                        let error = "the store's answer to the claim was lost".to_owned();
-                        let draft = on_outcome(&held.claim, Outcome::Unsent { error }, &policy);
+                        let draft = on_outcome(&held.claim, lost_claim(&policy), &policy);
                         let expect = held.claim.expect(Status::Processing, Lease::Any);
                         if dedupe.store.swap(&key, expect, &draft).await.is_ok() {
                             tracing::info!(idempotency_key = %key, "a claim whose answer was lost was given back");
@@ -183,6 +190,15 @@ impl Dedupe {
                 }
             }
         });
+    }
+}
+
+/// What became of a claim whose write was in doubt: nothing was sent, unless the route forwards also without a claim.
+fn lost_claim(policy: &Policy) -> Outcome {
+    let error = "the store's answer to the claim was lost".to_owned();
+    match policy.store_down {
+        OnStoreDown::Reject => Outcome::Unsent { error },
+        OnStoreDown::Forward => Outcome::Ambiguous { reason: UnknownReason::Broken, error },
     }
 }
 

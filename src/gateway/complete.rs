@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http::response;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::config::model::Mode;
 use crate::event::{StoredBody, StoredResponse, Timestamp};
 use crate::idempotency::policy::{Replay, ReplayBody};
 use crate::idempotency::record::UnknownReason;
 use crate::idempotency::{Outcome, Policy};
 
 use super::admission::Admitted;
+use super::claiming::pipelined;
 use super::claims::Finish;
 use super::dedupe::{Dedupe, Held, Item, Kept};
 use super::forward::{Exchange, Part, exchange, parts_body, pump};
@@ -57,7 +60,8 @@ impl Gateway {
                 if finished.unwritten {
                     trail.unwritten();
                 }
-                if let Some(winner) = finished.superseded {
+                let observed = admitted.route.config.mode == Mode::Observe;
+                if let Some(winner) = finished.superseded.filter(|_| !observed) {
                     trail.note("the lease was lost: the winner's answer is given");
                     return Ok(Reply::replay(winner));
                 }
@@ -69,12 +73,14 @@ impl Gateway {
                 trail.finished(state_after(policy, head.status.as_u16()), Some(head.status.as_u16()));
                 trail.note("the answer is larger than the route keeps: its replay will have no body");
                 let (to_sender, body) = parts_body();
+                let mut to_sender = Some(to_sender);
                 let (dedupe, policy, held) = (self.dedupe.clone(), policy.clone(), claims.held);
                 let kept = keep(&head, None, &policy.replay);
                 let passing = async move {
                     let claims = Claims { dedupe: &dedupe, policy: &policy, held };
-                    let pumped = dedupe.renewing(&claims.held, &policy, pump(start, rest, &to_sender, deadline)).await;
-                    pass_on(&claims, pumped, kept, &to_sender).await;
+                    let pumped =
+                        dedupe.renewing(&claims.held, &policy, pump(start, rest, &mut to_sender, deadline)).await;
+                    pass_on(&claims, pumped, kept, to_sender).await;
                 };
                 self.dedupe.tasks.spawn(passing);
                 Ok(Reply::new(relay(&head, body), IdempotencyStatus::First))
@@ -111,8 +117,12 @@ struct Finished {
 impl Claims<'_> {
     async fn finish(&self, outcome: &Outcome) -> Finished {
         let mut finished = Finished::default();
+        let mut finishing = Vec::with_capacity(self.held.len());
         for held in &self.held {
-            match self.dedupe.finish(held, outcome.clone(), self.policy).await {
+            finishing.push(self.dedupe.finish(held, outcome.clone(), self.policy).boxed());
+        }
+        for finish in pipelined(finishing).await {
+            match finish {
                 Finish::Kept { expires_at } => finished.expires_at = finished.expires_at.or(Some(expires_at)),
                 Finish::Superseded(winner) => finished.superseded = finished.superseded.or(Some(winner)),
                 Finish::Unwritten(_) => finished.unwritten = true,
@@ -128,12 +138,14 @@ async fn pass_on(
     claims: &Claims<'_>,
     pumped: Result<Bytes, Exchange>,
     kept: StoredResponse,
-    to_sender: &mpsc::Sender<Part>,
+    to_sender: Option<mpsc::Sender<Part>>,
 ) {
     match pumped {
         Ok(last) => {
             claims.finish(&Outcome::Answered(kept)).await;
-            let _ = to_sender.send(Part::Last(last)).await;
+            if let Some(to_sender) = to_sender {
+                let _ = to_sender.send(Part::Last(last)).await;
+            }
         }
         // Dropping the channel without a last part cuts the sender's connection.
         Err(fault) => {
@@ -176,6 +188,8 @@ fn keep(head: &response::Parts, body: Option<&Bytes>, replay: &Replay) -> Stored
         .map(|(name, value)| (name.as_str().to_owned(), Bytes::copy_from_slice(value.as_bytes())))
         .collect();
     let body = match (replay.body, body) {
+        // What was empty is whole.
+        (_, Some(body)) if body.is_empty() => StoredBody::Full(Bytes::new()),
         (ReplayBody::Full, Some(body)) => StoredBody::Full(body.clone()),
         (ReplayBody::Reference, Some(body)) => {
             resource_id(body, &replay.resource_id).map_or(StoredBody::Omitted, StoredBody::Reference)

@@ -21,7 +21,7 @@ use super::dedupe::Item;
 use super::headers;
 use super::identity::Identity;
 use super::rejection::Rejection;
-use super::route::Route;
+use super::route::{Captures, Route};
 use super::upstream::{SendFault, Upstream};
 use super::{Body, BoxError};
 
@@ -29,6 +29,8 @@ use super::{Body, BoxError};
 pub struct Forward<'a> {
     /// The route.
     pub route: &'a Route,
+    /// What its path captured, as sent.
+    pub captures: &'a Captures,
     /// The delivery.
     pub delivery: &'a Delivery,
     /// Who sent it.
@@ -107,7 +109,7 @@ impl Forward<'_> {
     }
 
     fn target(&self, upstream: &Upstream) -> Result<(Uri, String), http::Error> {
-        let path = self.route.upstream_path(self.delivery);
+        let path = self.route.upstream_path(self.delivery, self.captures);
         let (scheme, authority, prefix) = match &upstream.settings.target {
             Target::Echo => (http::uri::Scheme::HTTP, http::uri::Authority::from_static("builtin"), ""),
             Target::Http { scheme, authority, prefix } => (scheme.clone(), authority.clone(), prefix.as_str()),
@@ -167,12 +169,15 @@ pub async fn exchange(
 /// Passes a large answer on, one frame behind, and keeps the last one back: the sender's copy is whole only after the caller has
 /// written the outcome. Returns the frame that was kept back.
 ///
+/// Only the upstream decides the outcome. A sender that hung up, or that takes nothing for half of the time that is left, is given up
+/// (`to_sender` becomes none, which cuts it), and the rest of the answer is read all the same.
+///
 /// # Errors
-/// Why the answer did not come whole. The sender's copy is then cut.
+/// Why the answer did not come whole.
 pub async fn pump(
     start: Bytes,
     rest: Body,
-    to_sender: &mpsc::Sender<Part>,
+    to_sender: &mut Option<mpsc::Sender<Part>>,
     deadline: Instant,
 ) -> Result<Bytes, Exchange> {
     let mut rest = pin!(rest);
@@ -184,10 +189,12 @@ pub async fn pump(
             Ok(Some(Err(error))) => return Err(Exchange::Broken(format!("the answer ended early: {error}"))),
             Ok(Some(Ok(frame))) => {
                 let Ok(data) = frame.into_data() else { continue };
-                // A sender that hung up does not stop the exchange: the outcome is worth knowing.
-                if timeout_at(deadline, to_sender.send(Part::More(std::mem::replace(&mut behind, data)))).await.is_err()
-                {
-                    return Err(Exchange::TimedOut);
+                let piece = Part::More(std::mem::replace(&mut behind, data));
+                let Some(sender) = to_sender else { continue };
+                let now = Instant::now();
+                let patience = now + deadline.saturating_duration_since(now) / 2;
+                if !matches!(timeout_at(patience, sender.send(piece)).await, Ok(Ok(()))) {
+                    *to_sender = None;
                 }
             }
         }

@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::idempotency::Owner;
 use crate::idempotency::policy::{OnMissingKey, OnPluginFailure, OnStoreDown};
 use crate::plugin::{FailureKind, Inspection, PluginFault};
+use crate::store::StoreFault;
 
 use super::admission::{Admitted, Peer, admit, wall_clock_ms};
 use super::dedupe::Begin;
@@ -30,11 +31,10 @@ impl Gateway {
     pub async fn handle(self: Arc<Self>, request: Request<Body>, peer: Peer) -> Response<Body> {
         let mut trail = Trail::new(wall_clock_ms());
         let event = trail.event.clone();
-        let admitted = match admit(&self, request, peer).await {
+        let admitted = match admit(&self, request, peer, &mut trail).await {
             Ok(admitted) => admitted,
             Err(rejection) => return self.answer(&trail, Err(rejection)),
         };
-        trail.routed(&admitted.route.config.tenant, &admitted.route.config.name);
         let gateway = Arc::clone(&self);
         let journey = self.dedupe.tasks.spawn(async move {
             let result = gateway.journey(&admitted, &mut trail).await;
@@ -61,13 +61,17 @@ impl Gateway {
         };
         let owner = Owner(trail.event.clone());
         trail.identified(admitted.route.space.readable(&ids));
+        let observed = admitted.route.config.mode == Mode::Observe;
         let begin = match self.dedupe.begin(&owner, &ids, &admitted.route.config.policy, trail).await {
             Ok(begin) => begin,
             Err(error) => {
                 trail.note(&error);
                 return match admitted.route.config.policy.store_down {
-                    OnStoreDown::Reject => Err(Rejection::StoreUnavailable),
-                    OnStoreDown::Forward => self.forward_undeduped(admitted, trail).await,
+                    // What cannot be read was written once: the event is no stranger.
+                    OnStoreDown::Forward if error.kind != StoreFault::Corrupt || observed => {
+                        self.forward_undeduped(admitted, trail).await
+                    }
+                    _ => Err(Rejection::StoreUnavailable),
                 };
             }
         };
@@ -75,7 +79,7 @@ impl Gateway {
         match begin {
             Begin::Fresh(items) => self.complete(admitted, &ids, items, trail).await,
             // Observed routes decide and record, and forward all the same.
-            _ if admitted.route.config.mode == Mode::Observe => self.forward_undeduped(admitted, trail).await,
+            _ if observed => self.forward_undeduped(admitted, trail).await,
             Begin::Replay(kept) => Ok(Reply::replay(kept)),
             Begin::Busy { after, .. } => Err(admitted.route.in_flight(after)),
             Begin::Mismatch { fields } => Err(admitted.route.mismatch(fields, ids.len())),

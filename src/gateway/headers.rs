@@ -16,7 +16,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// What the gateway itself says, to senders and to upstreams. Anybody else's copies are dropped, both ways.
-const OWN: [HeaderName; 14] = [
+const OWN: [HeaderName; 10] = [
     HeaderName::from_static("idempotency-status"),
     HeaderName::from_static("idempotency-replayed"),
     HeaderName::from_static("idempotency-expires"),
@@ -27,11 +27,18 @@ const OWN: [HeaderName; 14] = [
     HeaderName::from_static("onceward-tenant"),
     HeaderName::from_static("onceward-route"),
     HeaderName::from_static("onceward-items"),
+];
+
+/// What the gateway says to upstreams of the way that a request took.
+const FORWARDING: [HeaderName; 4] = [
     HeaderName::from_static("x-forwarded-for"),
     HeaderName::from_static("x-forwarded-proto"),
     HeaderName::from_static("x-forwarded-host"),
     HeaderName::from_static("traceparent"),
 ];
+
+/// The upstream's key is the business key, never the sender's word.
+const BUSINESS_KEY: &str = "idempotency-key";
 
 /// All fields but those of the connection: the standard ones, those that `Connection` names, and the framing's.
 pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
@@ -50,9 +57,22 @@ pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     passing
 }
 
-/// Drops the gateway's own names.
+/// Drops the gateway's own names from what a sender or a plugin says.
 pub fn remove_own(headers: &mut HeaderMap) {
-    for name in &OWN {
+    for name in OWN.iter().chain(&FORWARDING) {
+        headers.remove(name);
+    }
+}
+
+/// Drops names that many servers fold into one of ours: they read `_` as `-`.
+fn remove_lookalikes(headers: &mut HeaderMap) {
+    let ours = |name: &str| {
+        let dashed = name.replace('_', "-");
+        name.contains('_')
+            && (dashed == BUSINESS_KEY || OWN.iter().chain(&FORWARDING).any(|own| own.as_str() == dashed))
+    };
+    let found: Vec<HeaderName> = headers.keys().filter(|name| ours(name.as_str())).cloned().collect();
+    for name in found {
         headers.remove(name);
     }
 }
@@ -62,17 +82,20 @@ pub fn remove_own(headers: &mut HeaderMap) {
 pub fn to_upstream(headers: &HeaderMap) -> HeaderMap {
     let mut passing = end_to_end(headers);
     remove_own(&mut passing);
-    passing.remove("idempotency-key");
+    remove_lookalikes(&mut passing);
+    passing.remove(BUSINESS_KEY);
     passing.remove("tracestate");
     passing.remove(header::HOST);
     passing.remove(header::EXPECT);
     passing
 }
 
-/// What a sender gets of an upstream's fields.
+/// What a sender gets of an upstream's fields: all end-to-end ones but what only the gateway may say.
 pub fn to_sender(headers: &HeaderMap) -> HeaderMap {
     let mut passing = end_to_end(headers);
-    remove_own(&mut passing);
+    for name in &OWN {
+        passing.remove(name);
+    }
     passing
 }
 
@@ -114,9 +137,13 @@ mod tests {
             ("traceparent", "00-1"),
             ("host", "evil"),
             ("expect", "100-continue"),
+            ("idempotency_key", "mine"),
+            ("Onceward_Fence", "9"),
+            ("x_forwarded-for", "6.6.6.6"),
+            ("x_mine", "1"),
             ("stripe-signature", "t=1"),
         ]));
-        assert_eq!(passing, map(&[("stripe-signature", "t=1")]));
+        assert_eq!(passing, map(&[("x_mine", "1"), ("stripe-signature", "t=1")]));
     }
 
     proptest! {

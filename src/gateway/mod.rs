@@ -81,6 +81,7 @@ impl Admitted {
     fn forward<'a>(&'a self, trail: &'a Trail) -> Forward<'a> {
         Forward {
             route: &self.route,
+            captures: &self.captures,
             delivery: &self.delivery,
             sender: &self.sender,
             event: &trail.event,

@@ -175,7 +175,8 @@ impl Rejection {
             Self::StoreUnavailable => Some(Duration::from_secs(2)),
             Self::PluginUnavailable | Self::PluginFailed { .. } => Some(Duration::from_secs(30)),
             Self::Overloaded => Some(Duration::from_secs(1)),
-            _ => None,
+            // A route or a plugin may choose these statuses for its refusals too.
+            _ => matches!(self.problem().status.as_u16(), 429 | 503).then_some(Duration::from_secs(30)),
         }
     }
 
@@ -361,6 +362,7 @@ mod tests {
             Rejection::PluginFailed { kind: "guest-trap" },
             Rejection::PluginUnavailable,
             Rejection::StoreUnavailable,
+            Rejection::Unverified { status: StatusCode::TOO_MANY_REQUESTS },
             Rejection::InFlight { status: StatusCode::SERVICE_UNAVAILABLE, after },
         ] {
             assert!(rejection.clone().into_response(None).headers().contains_key("retry-after"), "{rejection:?}");

@@ -44,8 +44,8 @@ pub struct Routes {
 /// Where routes that differ by method stand together: a host, if any, and a path.
 type Place = (Option<String>, String);
 
-/// A path's captures, percent-decoded.
-pub type Params = Vec<(String, String)>;
+/// A path's captures, as they stand in the path.
+pub type Captures = Vec<(String, String)>;
 
 impl Routes {
     /// From checked routes.
@@ -75,19 +75,14 @@ impl Routes {
     ///
     /// # Errors
     /// [`Rejection::NoRoute`], or [`Rejection::MethodNotAllowed`] when the path is known.
-    pub fn find(&self, host: &str, path: &str, method: &Method) -> Result<(Arc<Route>, Params), Rejection> {
+    pub fn find(&self, host: &str, path: &str, method: &Method) -> Result<(Arc<Route>, Captures), Rejection> {
         let name = without_port(host).to_ascii_lowercase();
         let mut allowed: Vec<&str> = Vec::new();
         for table in self.by_host.get(&name).into_iter().chain(std::iter::once(&self.any_host)) {
             let Ok(found) = table.at(path) else { continue };
             if let Some(route) = found.value.iter().find(|route| route.accepts(method)) {
-                let decode = |text: &str| {
-                    percent_decode_str(text)
-                        .decode_utf8()
-                        .map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
-                };
-                let params = found.params.iter().map(|(name, value)| (name.to_owned(), decode(value))).collect();
-                return Ok((Arc::clone(route), params));
+                let captures = found.params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+                return Ok((Arc::clone(route), captures));
             }
             allowed.extend(found.value.iter().flat_map(|route| route.methods()));
         }
@@ -130,36 +125,32 @@ impl Route {
     }
 
     /// The path that the upstream gets: the route's own with the captures put in, or the one received.
-    pub fn upstream_path(&self, delivery: &Delivery) -> String {
+    pub fn upstream_path(&self, delivery: &Delivery, captures: &Captures) -> String {
         let Some(template) = &self.config.upstream_path else {
             return delivery.path.clone();
         };
-        let mut path = template.clone();
-        for (name, value) in &delivery.params {
-            let encoded = percent_encoding::utf8_percent_encode(value, PATH_SEGMENTS).to_string();
-            path = path.replace(&format!("{{{name}}}"), &encoded).replace(&format!("{{*{name}}}"), &encoded);
+        // The sender's own bytes: decoded and encoded again they might say another path than the one that was checked.
+        let mut path = String::with_capacity(template.len());
+        let mut rest = template.as_str();
+        while let Some((before, (name, after))) =
+            rest.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+        {
+            path.push_str(before);
+            path.push_str(captures.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value));
+            rest = after;
         }
+        path.push_str(rest);
         path
     }
 }
 
-/// What a capture must not put into a path unescaped: all but RFC 3986's path characters. A slash stays, for the tail captures.
-const PATH_SEGMENTS: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'`')
-    .add(b'{')
-    .add(b'}')
-    .add(b'%')
-    .add(b'\\')
-    .add(b'^')
-    .add(b'|')
-    .add(b'[')
-    .add(b']');
+/// What a plugin sees of captures: percent-decoded, unless that is no text.
+pub fn decoded(captures: &Captures) -> Vec<(String, String)> {
+    let decode = |text: &str| {
+        percent_decode_str(text).decode_utf8().map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
+    };
+    captures.iter().map(|(name, value)| (name.clone(), decode(value))).collect()
+}
 
 /// A host without its port, brackets of an IPv6 literal kept.
 fn without_port(authority: &str) -> &str {

@@ -75,7 +75,12 @@ impl Trail {
                 }
                 (first.and_then(|held| held.before).map_or("new", |status| status.as_str()), "processing")
             }
-            Begin::Replay(_) => ("succeeded", "succeeded"),
+            Begin::Replay(kept) => {
+                if !kept.compared {
+                    self.note("another version of the plugin made the record, and no field could be compared");
+                }
+                ("finished", "finished")
+            }
             Begin::Busy { status, .. } => (status.as_str(), status.as_str()),
             Begin::Mismatch { fields } => {
                 self.note = Some(format!("differing fields: {}", fields.join(", ")));

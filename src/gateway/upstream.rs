@@ -114,7 +114,12 @@ fn client(settings: &Settings) -> Client<Dialler, Full<Bytes>> {
         .pool_idle_timeout(settings.idle_timeout)
         .pool_max_idle_per_host(IDLE_MAX)
         .set_host(false)
-        .build(Dialler { https, within: settings.connect_timeout })
+        .build(Dialler { https, within: connect_within(settings) })
+}
+
+/// Below the whole forward's time in any case: a connection that never came must not look like an exchange that was cut off.
+fn connect_within(settings: &Settings) -> Duration {
+    settings.connect_timeout.min(settings.timeout - settings.timeout / 10)
 }
 
 /// The public roots, and what the system trusts beside them: a private authority is added there, or named by `SSL_CERT_FILE`.

@@ -239,10 +239,13 @@ fn failed_ttl(claim: &Claim, policy: &Policy) -> Ttl {
     }
 }
 
-/// Nothing of the event ever reached the upstream, or an operator gave the key free: what it was does not bind what comes.
+/// Nothing of the event ever reached the upstream, in no attempt, or an operator gave the key free: what it was does not bind what
+/// comes. An attempt that was not sent keeps its number, so the first one's says that none was sent before.
 fn claimable_by_anyone(record: &Record) -> bool {
     match record.state {
-        State::Failed { class: FailureClass::Unsent, .. } => record.released || !record.ambiguous,
+        State::Failed { class: FailureClass::Unsent, .. } => {
+            record.released || (record.attempt == 1 && !record.ambiguous)
+        }
         State::Failed { .. } => record.released,
         _ => false,
     }

@@ -154,6 +154,9 @@ fn a_failure_is_tried_again_or_replayed_as_the_route_says() {
 fn what_was_never_sent_binds_nobody_and_counts_no_attempt() {
     let unsent = record(failed(FailureClass::Unsent, None));
     assert_eq!(claims(&decide(&unsent, 2, 1, &policy())), Some((1, false)), "whatever the fingerprint");
+    let second = Record { attempt: 2, ..unsent.clone() };
+    assert!(is_mismatch(&decide(&second, 2, 1, &policy())), "the first attempt was sent and answered");
+    assert_eq!(claims(&decide(&second, 1, 1, &policy())), Some((2, false)));
     let ambiguous = Record { ambiguous: true, attempt: 2, ..unsent.clone() };
     assert!(is_mismatch(&decide(&ambiguous, 2, 1, &policy())), "an earlier attempt may have reached the upstream");
     assert_eq!(claims(&decide(&ambiguous, 1, 1, &policy())), Some((2, true)));

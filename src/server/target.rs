@@ -106,7 +106,11 @@ fn check_path(path: &[u8]) -> Result<(), &'static str> {
             return Err("an invalid byte in the path");
         }
     }
-    let is_dots = |segment: &[u8]| matches!(segment.split(|byte| *byte == b';').next(), Some(b"." | b".."));
+    // `;` is one also where it is escaped: for a server that decodes first.
+    let is_dots = |segment: &[u8]| {
+        let name = segment.strip_prefix(b"..").or_else(|| segment.strip_prefix(b"."));
+        name.is_some_and(|rest| matches!(rest, [] | [b';', ..] | [b'%', b'3', b'b' | b'B', ..]))
+    };
     if path.split(|byte| *byte == b'/').any(is_dots) { Err("a dot segment in the path") } else { Ok(()) }
 }
 

@@ -68,6 +68,10 @@ pub(super) fn policy(table: &mut Table<'_>, encrypted: bool) -> Option<Policy> {
 fn lease(value: &Value) -> Result<Duration, Problem> {
     match values::positive(value)? {
         lease if lease > Duration::from_hours(24) => Err(Problem::new("is longer than a day").hint("at most \"24h\"")),
+        // Renewed every third of it: a shorter one dies with the first slow answer of the store.
+        lease if lease < Duration::from_millis(100) => {
+            Err(Problem::new("is too short to be renewed").hint("at least \"100ms\""))
+        }
         lease => Ok(lease),
     }
 }

@@ -12,6 +12,7 @@ mod plugins;
 mod policies;
 mod redis_faults;
 mod replays;
+mod reviewed;
 mod rig;
 mod senders;
 mod upstream_faults;
