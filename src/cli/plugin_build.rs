@@ -14,7 +14,7 @@ use wit_component::{ComponentEncoder, DecodedWasm};
 const TARGET: &str = "wasm32-unknown-unknown";
 
 /// A guest's stack, in bytes. The linker's default of 1 MiB costs every fresh instance a memset.
-const STACK_BYTES: u32 = 65536;
+const STACK_BYTES: u32 = 32768;
 
 /// What was built.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -72,7 +72,7 @@ pub fn find<'a, const N: usize>(body: &'a [u8], pointers: [&str; N]) -> Result<[
 ///
 /// # Errors
 /// As [`find`].
-pub fn find_all<'a>(body: &'a [u8], pointers: &Pointers) -> Result<Vec<Option<Node<'a>>>, Malformed> {
+pub fn find_all<'a>(body: &'a [u8], pointers: &Pointers<'_>) -> Result<Vec<Option<Node<'a>>>, Malformed> {
     let mut found = vec![None; pointers.len()];
     scan::scan(body, pointers, &mut found)?;
     Ok(found)

@@ -7,7 +7,7 @@ use super::pointer::{Pointers, StepId};
 use super::{DEPTH_MAX, Malformed, Node};
 
 /// Validates the whole of `body` and puts what is at each wanted place into `found`.
-pub(super) fn scan<'a>(body: &'a [u8], wanted: &Pointers, found: &mut [Option<Node<'a>>]) -> Result<(), Malformed> {
+pub(super) fn scan<'a>(body: &'a [u8], wanted: &Pointers<'_>, found: &mut [Option<Node<'a>>]) -> Result<(), Malformed> {
     let text = std::str::from_utf8(body).map_err(|error| Malformed { offset: error.valid_up_to(), why: "no UTF-8" })?;
     let visited = vec![false; wanted.steps()];
     let mut scanner = Scanner { text, cursor: Cursor::new(text), wanted, found, visited };
@@ -21,7 +21,7 @@ pub(super) fn scan<'a>(body: &'a [u8], wanted: &Pointers, found: &mut [Option<No
 struct Scanner<'a, 'w> {
     text: &'a str,
     cursor: Cursor<'a>,
-    wanted: &'w Pointers,
+    wanted: &'w Pointers<'w>,
     found: &'w mut [Option<Node<'a>>],
     /// Which steps were met already; a second time is a repeated member.
     visited: Vec<bool>,
@@ -101,7 +101,9 @@ impl<'a> Scanner<'a, '_> {
         let start = self.cursor.at();
         self.cursor.name()?;
         let written = self.text.get(start..self.cursor.at()).unwrap_or_default();
-        let name = written.trim_end_matches(':').trim_end_matches([' ', '\t', '\n', '\r']);
+        // The name ends at its closing quote, behind which stand white space and the colon only.
+        let closing = written.as_bytes().iter().rposition(|byte| *byte == b'"').map_or(0, |quote| quote + 1);
+        let name = written.get(..closing).unwrap_or_default();
         let Some(step) = self.wanted.member(object, &unquote(name)) else { return Ok(None) };
         match self.visited.get_mut(step.place()) {
             Some(visited) if !*visited => *visited = true,
@@ -127,7 +129,7 @@ fn node(written: &str) -> Node<'_> {
 /// What a valid string stands for.
 fn unquote(written: &str) -> Cow<'_, str> {
     let raw = written.get(1..written.len().saturating_sub(1)).unwrap_or_default();
-    if !raw.contains('\\') {
+    if !raw.as_bytes().contains(&b'\\') {
         return Cow::Borrowed(raw);
     }
     let mut decoded = String::with_capacity(raw.len());
