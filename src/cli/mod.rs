@@ -80,7 +80,7 @@ impl Cli {
             Ok(Done::Ok) => ExitCode::SUCCESS,
             Ok(Done::Faults) => ExitCode::from(1),
             Err(error) => {
-                let _ = writeln!(io::stderr(), "onceward: {error:#}");
+                let _ = writeln!(io::stderr(), "onceward: {}", explain(&error));
                 ExitCode::from(2)
             }
         }
@@ -99,6 +99,15 @@ impl Command {
     }
 }
 
+/// An error with its causes, each said once: some errors name their cause themselves.
+fn explain(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
+        "" => cause,
+        _ if said.contains(&cause) => said,
+        _ => format!("{said}: {cause}"),
+    })
+}
+
 /// Writes a result. A reader that went away is no fault of ours.
 fn out(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
@@ -111,4 +120,20 @@ fn out(text: &str) -> anyhow::Result<()> {
 /// A runtime for what does not serve: the control plane and short commands.
 fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::explain;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let named = anyhow::Error::from(crate::app::AppError::Server(missing()));
+        assert_eq!(explain(&named), format!("the server cannot run: {}", missing()));
+        let unnamed = Err::<(), _>(missing()).context("cannot look").unwrap_err();
+        assert_eq!(explain(&unnamed), format!("cannot look: {}", missing()));
+    }
 }

@@ -30,6 +30,15 @@ pub fn run(path: Option<&Path>) -> anyhow::Result<Done> {
     runtime()?.block_on(async {
         // Listening for signals before anything is bound: a stop that comes early is a stop.
         let mut stop = Stop::new().context("cannot listen for signals")?;
+        let mut hang_up = signal(SignalKind::hangup()).context("cannot listen for signals")?;
+        tokio::spawn(async move {
+            // Unheard it would end the process, as a closed terminal or a reload script sends it.
+            while hang_up.recv().await.is_some() {
+                tracing::warn!(
+                    "SIGHUP: a new configuration is only read at the start in this version; restart to apply it"
+                );
+            }
+        });
         let listeners = app::bind(&config)?;
         let banner = banner::Banner::of(&config);
         let say = |running: &app::Running| {

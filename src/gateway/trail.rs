@@ -72,6 +72,9 @@ impl Trail {
                 if let Some(held) = first {
                     self.attempt = held.claim.attempt;
                     self.fence = held.claim.fence;
+                    if held.claim.ambiguous {
+                        self.note("an earlier attempt may have reached the upstream: this may be its second forward");
+                    }
                 }
                 (first.and_then(|held| held.before).map_or("new", |status| status.as_str()), "processing")
             }
@@ -83,7 +86,17 @@ impl Trail {
             }
             Begin::Busy { status, .. } => (status.as_str(), status.as_str()),
             Begin::Mismatch { fields } => {
-                self.note = Some(format!("differing fields: {}", fields.join(", ")));
+                let fields = fields.join(", ");
+                // Somebody should look: a correction under an old key is lost as long as nobody does.
+                tracing::warn!(
+                    tenant = self.tenant,
+                    route = self.route,
+                    event = self.event,
+                    idempotency_key = self.idempotency_key,
+                    fields,
+                    "another event came under a known key"
+                );
+                self.note = Some(format!("differing fields: {fields}"));
                 ("other event", "other event")
             }
             Begin::Held { reason } => {

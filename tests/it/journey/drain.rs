@@ -108,3 +108,13 @@ async fn a_restart_forgets_nothing() {
     is_problem(&rig.pay(&event("evt_1", 2)).await, 409, "fingerprint-mismatch");
     assert_eq!(rig.upstream.count(), 1);
 }
+
+/// SIGHUP, which a closed terminal or a reload script sends, ends nothing.
+#[tokio::test]
+async fn a_hang_up_ends_nothing() {
+    let mut rig = Rig::start("").await;
+    rig.gateway.signal(Signal::HUP);
+    eventually("it says so", || async { rig.gateway.log().contains("SIGHUP") }).await;
+    is_first(&rig.pay(&event("evt_1", 1)).await, "call 0");
+    assert!(rig.gateway.ended().is_none());
+}
