@@ -130,6 +130,7 @@ impl Gateway {
             admin.listen = "127.0.0.1:0"
             store.url = "{store}"
             upstreams.u.url = "http://{upstream}"
+            tenants.t.limits = {{ rate = "1000000/s" }}
             [[routes]]
             tenant = "t"
             name = "pay"
