@@ -74,10 +74,10 @@ pub async fn admit(
     gateway: &Gateway,
     request: Request<Body>,
     peer: Peer,
+    received_at_ms: u64,
     trail: &mut Trail,
 ) -> Result<Admitted, Rejection> {
     let limits = &gateway.limits;
-    let received_at_ms = wall_clock_ms();
     let (head, body) = request.into_parts();
     let proxied = limits.trusted_proxies.iter().any(|network| network.contains(&peer.address));
     let authority = authority(&head.uri, &head.headers, proxied)?;
@@ -106,15 +106,14 @@ pub async fn admit(
 }
 
 async fn read_body(headers: &HeaderMap, body: Body, limits: &Limits) -> Result<Bytes, Rejection> {
-    let too_large = Rejection::BodyTooLarge { limit: limits.body_max };
     // Said before a byte is read, so that a client that waits for `100 Continue` never sends the body.
     let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limits.body_max) {
-        return Err(too_large);
+        return Err(Rejection::BodyTooLarge);
     }
     match collect(body, limits.body_max).await {
         Ok(Some(body)) => Ok(body),
-        Ok(None) => Err(too_large),
+        Ok(None) => Err(Rejection::BodyTooLarge),
         Err(error) => Err(match error.downcast_ref() {
             Some(BodyFault::TimedOut) => Rejection::ClientTimeout,
             _ => Rejection::BadRequest("The body ended early or is not framed as HTTP/1.1 says."),

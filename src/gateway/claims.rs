@@ -1,5 +1,6 @@
 //! What a claim's holder owes: renew the lease while it works, write the outcome, and give back what it did not use.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use crate::event::{ScopeKey, Timestamp};
 use crate::idempotency::policy::OnStoreDown;
 use crate::idempotency::record::{Fence, Lease, Status, UnknownReason};
-use crate::idempotency::{Claim, Expect, Outcome, Owner, Policy, Record, State, on_outcome};
+use crate::idempotency::{Claim, Draft, Expect, Outcome, Owner, Policy, Record, State, on_outcome};
 use crate::store::{Seen, StoreError, Swap};
 
 use super::claiming::pipelined;
@@ -77,23 +78,24 @@ impl Dedupe {
     /// Writes how an attempt ended, and wakes who waits for it. A store that fails is tried again in the background until the
     /// lease ends; the caller does not wait for that.
     pub async fn finish(&self, held: &Held, outcome: Outcome, policy: &Policy) -> Finish {
-        let finish = self.write_outcome(held, &outcome, policy).await;
+        let draft = on_outcome(&held.claim, outcome, policy);
+        let finish = self.write_outcome(held, &draft, policy).await;
         self.shared.waiters.wake(&held.key.digest());
         if let Finish::Unwritten(error) = &finish {
             tracing::warn!(idempotency_key = %held.key, %error, "the outcome is not written yet; trying until the lease ends");
             let (dedupe, held, policy) = (self.clone(), held.clone(), policy.clone());
-            self.tasks.spawn(async move { dedupe.finish_late(&held, outcome, &policy).await });
+            self.tasks.spawn(async move { dedupe.finish_late(&held, &draft, &policy).await });
         }
         finish
     }
 
-    async fn finish_late(&self, held: &Held, outcome: Outcome, policy: &Policy) {
+    async fn finish_late(&self, held: &Held, draft: &Draft, policy: &Policy) {
         let end = Instant::now() + policy.lease;
         let mut pause = Duration::from_millis(50);
         while Instant::now() + pause < end {
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));
-            if !matches!(self.write_outcome(held, &outcome, policy).await, Finish::Unwritten(_)) {
+            if !matches!(self.write_outcome(held, draft, policy).await, Finish::Unwritten(_)) {
                 self.shared.waiters.wake(&held.key.digest());
                 return;
             }
@@ -101,8 +103,8 @@ impl Dedupe {
         tracing::error!(idempotency_key = %held.key, fence = held.claim.fence, "the outcome was never written: a redelivery may be forwarded again");
     }
 
-    async fn write_outcome(&self, held: &Held, outcome: &Outcome, policy: &Policy) -> Finish {
-        let mut draft = on_outcome(&held.claim, outcome.clone(), policy);
+    async fn write_outcome(&self, held: &Held, draft: &Draft, policy: &Policy) -> Finish {
+        let mut draft = Cow::Borrowed(draft);
         let mut expect = held.claim.expect(Status::Processing, Lease::Any);
         // Twice, since the same fence may also stand as `unknown`, written by this owner before the outcome was known.
         for _ in 0..2 {
@@ -121,7 +123,7 @@ impl Dedupe {
                     None if expect != Expect::Absent => {
                         tracing::warn!(idempotency_key = %held.key, "the claim is gone from the store; the outcome is written anew");
                         expect = Expect::Absent;
-                        draft.fence = Fence::Next { floor: held.claim.fence };
+                        draft.to_mut().fence = Fence::Next { floor: held.claim.fence };
                     }
                     current => return self.lost(held, current, policy).await,
                 },
@@ -153,11 +155,15 @@ impl Dedupe {
         }
     }
 
+    /// One write over a claim that no forward was made for.
+    async fn hand_in(&self, held: &Held, outcome: Outcome, policy: &Policy) -> Result<Swap, StoreError> {
+        let draft = on_outcome(&held.claim, outcome, policy);
+        self.store.swap(&held.key, held.claim.expect(Status::Processing, Lease::Any), &draft).await
+    }
+
     /// Gives a claim back of which nothing was sent: the next delivery claims at once.
     pub(super) async fn give_back(&self, held: &Held, why: &str, policy: &Policy) {
-        let draft = on_outcome(&held.claim, Outcome::Unsent { error: why.to_owned() }, policy);
-        let expect = held.claim.expect(Status::Processing, Lease::Any);
-        if let Err(error) = self.store.swap(&held.key, expect, &draft).await {
+        if let Err(error) = self.hand_in(held, Outcome::Unsent { error: why.to_owned() }, policy).await {
             tracing::warn!(idempotency_key = %held.key, %error, "a claim could not be given back; looking for it");
             self.give_back_if_found(held.claim.owner.clone(), held.key.clone(), policy.clone());
         }
@@ -178,9 +184,7 @@ impl Dedupe {
                 match dedupe.store.peek(&key).await {
                     Ok(Seen { current: Some(record), .. }) if is_claim_of(&record, &owner) => {
                         let held = Held { key: key.clone(), claim: Claim::of(&record), before: None };
-                        let draft = on_outcome(&held.claim, lost_claim(&policy), &policy);
-                        let expect = held.claim.expect(Status::Processing, Lease::Any);
-                        if dedupe.store.swap(&key, expect, &draft).await.is_ok() {
+                        if dedupe.hand_in(&held, lost_claim(&policy), &policy).await.is_ok() {
                             tracing::info!(idempotency_key = %key, "a claim whose answer was lost was given back");
                             return;
                         }

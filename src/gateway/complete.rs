@@ -1,5 +1,6 @@
 //! From claims to an answer: forward once, write the outcome, answer.
 
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -46,7 +47,7 @@ impl Gateway {
         let (upstream, request) = match prepared {
             Ok(prepared) => prepared,
             Err(rejection) => {
-                claims.finish(&Outcome::Unsent { error: "the request could not be made".to_owned() }).await;
+                claims.finish(Outcome::Unsent { error: "the request could not be made".to_owned() }).await;
                 return Err(rejection);
             }
         };
@@ -56,7 +57,7 @@ impl Gateway {
             Exchange::Whole(head, body) => {
                 let kept = keep(&head, Some(&body), &policy.replay);
                 trail.finished(state_after(policy, kept.status), Some(kept.status));
-                let finished = claims.finish(&Outcome::Answered(kept)).await;
+                let finished = claims.finish(Outcome::Answered(kept)).await;
                 if finished.unwritten {
                     trail.unwritten();
                 }
@@ -89,7 +90,7 @@ impl Gateway {
                 let (outcome, rejection) = fault.as_outcome();
                 trail.finished(if rejection == Rejection::UpstreamUnreachable { "failed" } else { "unknown" }, None);
                 trail.note(outcome.error());
-                let finished = claims.finish(&outcome).await;
+                let finished = claims.finish(outcome).await;
                 if finished.unwritten {
                     trail.unwritten();
                 }
@@ -115,11 +116,11 @@ struct Finished {
 }
 
 impl Claims<'_> {
-    async fn finish(&self, outcome: &Outcome) -> Finished {
+    async fn finish(&self, outcome: Outcome) -> Finished {
         let mut finished = Finished::default();
         let mut finishing = Vec::with_capacity(self.held.len());
-        for held in &self.held {
-            finishing.push(self.dedupe.finish(held, outcome.clone(), self.policy).boxed());
+        for (held, outcome) in self.held.iter().zip(repeat_n(outcome, self.held.len())) {
+            finishing.push(self.dedupe.finish(held, outcome, self.policy).boxed());
         }
         for finish in pipelined(finishing).await {
             match finish {
@@ -142,14 +143,14 @@ async fn pass_on(
 ) {
     match pumped {
         Ok(last) => {
-            claims.finish(&Outcome::Answered(kept)).await;
+            claims.finish(Outcome::Answered(kept)).await;
             if let Some(to_sender) = to_sender {
                 let _ = to_sender.send(Part::Last(last)).await;
             }
         }
         // Dropping the channel without a last part cuts the sender's connection.
         Err(fault) => {
-            claims.finish(&fault.as_outcome().0).await;
+            claims.finish(fault.as_outcome().0).await;
         }
     }
 }

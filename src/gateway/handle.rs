@@ -29,9 +29,10 @@ impl Gateway {
     /// Answers one request. The future may be dropped when the client hangs up: until the body is whole nothing has happened,
     /// and from there on the journey runs in a task of its own and ends whatever becomes of the client.
     pub async fn handle(self: Arc<Self>, request: Request<Body>, peer: Peer) -> Response<Body> {
-        let mut trail = Trail::new(wall_clock_ms());
+        let received_at_ms = wall_clock_ms();
+        let mut trail = Trail::new(received_at_ms);
         let event = trail.event.clone();
-        let admitted = match admit(&self, request, peer, &mut trail).await {
+        let admitted = match admit(&self, request, peer, received_at_ms, &mut trail).await {
             Ok(admitted) => admitted,
             Err(rejection) => return self.answer(&trail, Err(rejection)),
         };

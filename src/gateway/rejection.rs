@@ -24,10 +24,7 @@ pub enum Rejection {
     /// The request target is too long.
     UriTooLong,
     /// The body is larger than `max_body`.
-    BodyTooLarge {
-        /// Bytes.
-        limit: usize,
-    },
+    BodyTooLarge,
     /// No route has this path and host.
     NoRoute,
     /// The route's `allow_from` does not name the sender's address.
@@ -205,7 +202,7 @@ impl Rejection {
                 "The request target is too long",
                 "Use a shorter path and query.",
             ),
-            Self::BodyTooLarge { .. } => of(
+            Self::BodyTooLarge => of(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "body-too-large",
                 "The body is too large",

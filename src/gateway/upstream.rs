@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +21,7 @@ use serde_json::json;
 use tower_service::Service;
 
 use crate::config::model::{Target, Upstream as Settings};
+use crate::config::refused_address;
 
 use super::reply::full;
 use super::{Body, BoxError};
@@ -178,7 +179,8 @@ impl Service<Name> for Guarded {
     fn call(&mut self, name: Name) -> Self::Future {
         let resolving = self.0.call(name);
         Box::pin(async move {
-            let (allowed, refused): (Vec<_>, Vec<_>) = resolving.await?.partition(|address| may_dial(address.ip()));
+            let (allowed, refused): (Vec<_>, Vec<_>) =
+                resolving.await?.partition(|address| refused_address(address.ip()).is_none());
             match (allowed.is_empty(), refused.first()) {
                 (true, Some(address)) => {
                     Err(format!("the name resolves to {}, which no upstream may have", address.ip()).into())
@@ -187,40 +189,6 @@ impl Service<Name> for Guarded {
             }
         })
     }
-}
-
-/// Whether an upstream that the operator wrote may be there. Loopback and private networks may; link-local (cloud metadata
-/// services live there), unspecified, broadcast and multicast addresses never, in whatever spelling.
-pub fn may_dial(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => may_dial_v4(v4),
-        IpAddr::V6(v6) => match embedded_v4(v6) {
-            Some(v4) => may_dial_v4(v4),
-            None => {
-                // AWS answers for instance metadata at fd00:ec2::254 too.
-                let metadata = v6 == Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
-                !(v6.is_unspecified() || v6.is_multicast() || v6.is_unicast_link_local() || metadata)
-            }
-        },
-    }
-}
-
-fn may_dial_v4(v4: Ipv4Addr) -> bool {
-    // Alibaba's metadata service is the one outside the link-local block.
-    let metadata = v4 == Ipv4Addr::new(100, 100, 100, 200);
-    !(v4.is_unspecified()
-        || v4.octets()[0] == 0
-        || v4.is_link_local()
-        || v4.is_multicast()
-        || v4.is_broadcast()
-        || metadata)
-}
-
-/// The IPv4 address inside `::ffff:a.b.c.d` or the NAT64 prefix `64:ff9b::a.b.c.d`.
-fn embedded_v4(v6: Ipv6Addr) -> Option<Ipv4Addr> {
-    let nat64 = matches!(v6.segments(), [0x64, 0xff9b, 0, 0, 0, 0, _, _]);
-    let octets = v6.octets();
-    v6.to_ipv4_mapped().or_else(|| nat64.then(|| Ipv4Addr::new(octets[12], octets[13], octets[14], octets[15])))
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
@@ -258,35 +226,4 @@ async fn echo(request: Request<Full<Bytes>>) -> Response<Body> {
 
 fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::may_dial;
-
-    #[test]
-    fn metadata_and_link_local_addresses_are_never_dialled_in_any_spelling() {
-        for refused in [
-            "169.254.169.254",
-            "0.0.0.0",
-            "0.1.2.3",
-            "224.0.0.1",
-            "255.255.255.255",
-            "100.100.100.200",
-            "::",
-            "fe80::1",
-            "ff02::1",
-            "fd00:ec2::254",
-            "::ffff:169.254.169.254",
-            "64:ff9b::a9fe:a9fe",
-            "::ffff:0.0.0.0",
-        ] {
-            assert!(!may_dial(refused.parse().unwrap()), "{refused}");
-        }
-        for allowed in
-            ["127.0.0.1", "10.0.0.1", "192.168.1.1", "100.64.0.1", "::1", "fd00::1", "8.8.8.8", "::ffff:10.0.0.1"]
-        {
-            assert!(may_dial(allowed.parse().unwrap()), "{allowed}");
-        }
-    }
 }

@@ -27,9 +27,9 @@ const METADATA: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)),
 ];
 
-/// Why no upstream is ever dialled at an address, whoever wrote it; none if it may be.
+/// Why no upstream is ever dialled at an address, whoever wrote it and in whatever spelling; none if it may be.
 pub fn refused_address(address: IpAddr) -> Option<&'static str> {
-    match address.to_canonical() {
+    match behind_nat64(address).unwrap_or(address).to_canonical() {
         address if METADATA.contains(&address) => Some("a cloud metadata address"),
         address if address.is_multicast() => Some("a multicast address"),
         IpAddr::V4(v4) if v4.is_link_local() => Some("a link-local address"),
@@ -40,6 +40,13 @@ pub fn refused_address(address: IpAddr) -> Option<&'static str> {
         IpAddr::V6(v6) if v6.is_unspecified() => Some("an unspecified address"),
         _ => None,
     }
+}
+
+/// The IPv4 address in `64:ff9b::a.b.c.d` (RFC 6052).
+fn behind_nat64(address: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(v6) = address else { return None };
+    let [0x64, 0xff9b, 0, 0, 0, 0, high, low] = v6.segments() else { return None };
+    Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)).into())
 }
 
 pub(super) fn upstreams(root: &mut Table<'_>) -> Upstreams {
@@ -107,4 +114,37 @@ fn target(value: &Value) -> Result<Target, Problem> {
     }
     let path = parts.path_and_query.map_or(String::new(), |path| path.path().trim_end_matches('/').to_owned());
     Ok(Target::Http { scheme, authority, prefix: path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refused_address;
+
+    #[test]
+    fn metadata_and_link_local_addresses_are_never_dialled_in_any_spelling() {
+        for refused in [
+            "169.254.169.254",
+            "168.63.129.16",
+            "64:ff9b::a83f:8110",
+            "0.0.0.0",
+            "0.1.2.3",
+            "224.0.0.1",
+            "255.255.255.255",
+            "100.100.100.200",
+            "::",
+            "fe80::1",
+            "ff02::1",
+            "fd00:ec2::254",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "::ffff:0.0.0.0",
+        ] {
+            assert!(refused_address(refused.parse().unwrap()).is_some(), "{refused}");
+        }
+        for allowed in
+            ["127.0.0.1", "10.0.0.1", "192.168.1.1", "100.64.0.1", "::1", "fd00::1", "8.8.8.8", "::ffff:10.0.0.1"]
+        {
+            assert!(refused_address(allowed.parse().unwrap()).is_none(), "{allowed}");
+        }
+    }
 }
