@@ -11,17 +11,18 @@ use crate::config::Fault;
 use crate::config::model::{self, Config, Mode, PluginRef, Unsigned};
 use crate::event::PluginVersion;
 use crate::gateway::identity::KeySpace;
-use crate::gateway::route::{Route, Runner};
+use crate::gateway::route::{Route, Routes, Runner};
 use crate::idempotency::policy::{OnMissingKey, OnStoreDown};
 use crate::plugin::{Budget, Engine, Grant, Needs, Plugin, Settings, bundled};
 
 use super::AppError;
 
-/// The routes of a configuration, in its order.
+/// The routes of a configuration.
 ///
 /// # Errors
-/// Every plugin that cannot be loaded and every fault that a plugin finds in its route's config, all at once.
-pub async fn routes(config: &Config) -> Result<Vec<Route>, AppError> {
+/// Every plugin that cannot be loaded and every fault that a plugin finds in its route's config, all at once; then a path that
+/// cannot stand beside another one.
+pub async fn routes(config: &Config) -> Result<Routes, AppError> {
     let engine = Engine::new(Settings { max_body: config.server.max_body, ..Settings::default() })?;
     let mut loaded: HashMap<&PluginRef, Result<Option<Plugin>, String>> = HashMap::new();
     let mut routes = Vec::new();
@@ -48,7 +49,11 @@ pub async fn routes(config: &Config) -> Result<Vec<Route>, AppError> {
         let space = KeySpace { tenant: route.tenant.clone(), scope: route.scope.clone(), namespace };
         routes.push(Route { config: served(route), space, plugin: runner });
     }
-    if faults.is_empty() { Ok(routes) } else { Err(AppError::Faults(faults)) }
+    if !faults.is_empty() {
+        return Err(AppError::Faults(faults));
+    }
+    let conflict = |(at, problem)| AppError::Faults(vec![Fault::new(format!("routes[{at}].path"), problem)]);
+    Routes::new(routes).map_err(conflict)
 }
 
 /// The route as it is served. One that is only observed adds no refusal and no wait of its own.

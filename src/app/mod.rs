@@ -93,11 +93,7 @@ pub async fn run(
     started: impl FnOnce(&Running),
     shutdown: impl Future<Output = ()>,
 ) -> Result<usize, AppError> {
-    let routes = assemble::routes(&config).await?;
-    let routes = Arc::new(
-        Routes::new(routes)
-            .map_err(|(at, problem)| AppError::Faults(vec![Fault::new(format!("routes[{at}].path"), problem)]))?,
-    );
+    let routes = Arc::new(assemble::routes(&config).await?);
     let stores = Arc::new(Stores::open(backend(&config.store.url)?, config.store.timeout).await?);
     let health = Health::new(stores.handle());
     let admin_address = listeners.admin.local_addr()?;
