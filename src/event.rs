@@ -86,6 +86,8 @@ pub enum KeyKind {
     Alias,
     /// The SHA-256 of the raw body.
     Body,
+    /// What came under an event's key and was another event: see [`ScopeKey::quarantine`].
+    Mismatch,
 }
 
 impl KeyKind {
@@ -95,7 +97,13 @@ impl KeyKind {
             Self::Key => "key",
             Self::Alias => "alias",
             Self::Body => "body",
+            Self::Mismatch => "mismatch",
         }
+    }
+
+    /// The kind of a stored word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Key, Self::Alias, Self::Body, Self::Mismatch].into_iter().find(|kind| kind.as_str() == word)
     }
 }
 
@@ -118,6 +126,19 @@ pub struct ScopeKey {
 const READABLE_MAX: usize = 255;
 
 impl ScopeKey {
+    /// Where it is kept that other events came under this key.
+    #[must_use]
+    pub fn quarantine(&self) -> Self {
+        let parts = [self.kind.as_str().to_owned()].into_iter().chain(self.parts.iter().cloned()).collect();
+        Self { kind: KeyKind::Mismatch, parts, ..self.clone() }
+    }
+
+    /// The key that a quarantine is about.
+    pub fn quarantined(&self) -> Option<Self> {
+        let (kind, parts) = self.parts.split_first().filter(|_| self.kind == KeyKind::Mismatch)?;
+        Some(Self { kind: KeyKind::parse(kind)?, parts: parts.to_vec(), ..self.clone() })
+    }
+
     /// A collision-free digest: every part is framed by its length, so ("ab","c") and ("a","bc") differ.
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();

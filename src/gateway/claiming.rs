@@ -33,6 +33,7 @@ pub(super) struct Asking<'a> {
     pub(super) dedupe: &'a Dedupe,
     pub(super) keys: &'a DigestKeys,
     pub(super) owner: &'a Owner,
+    pub(super) route: &'a str,
     pub(super) policy: &'a Policy,
 }
 
@@ -103,12 +104,12 @@ impl Asking<'_> {
         // Each turn loses to another writer of this very key; a few in a row mean a storm, and the sender comes again.
         for _ in 0..8 {
             let fingerprint = self.fingerprint_for(&seen, named);
-            let me = Me { owner: self.owner, fingerprint: &fingerprint, plugin: &id.plugin };
+            let me = Me { owner: self.owner, fingerprint: &fingerprint, plugin: &id.plugin, route: self.route };
             let decision = on_request(seen.current.as_ref(), &me, seen.now, self.policy);
             let Decision::Claim(plan) = decision else {
                 return Ok(self.settle(decision, id, seen));
             };
-            let me = Me { owner: self.owner, fingerprint: &named.fingerprint, plugin: &id.plugin };
+            let me = Me { owner: self.owner, fingerprint: &named.fingerprint, plugin: &id.plugin, route: self.route };
             match self.write_claim(&plan, &me, id).await? {
                 Swap::Done(record) => {
                     self.dedupe.raise_floor(record.fence);
@@ -178,7 +179,7 @@ impl Asking<'_> {
             // A store that does not answer now may yet, and that the event runs elsewhere is known already.
             let Ok(seen) = self.dedupe.store.peek(&id.key).await else { continue };
             let fingerprint = self.fingerprint_for(&seen, named);
-            let me = Me { owner: self.owner, fingerprint: &fingerprint, plugin: &id.plugin };
+            let me = Me { owner: self.owner, fingerprint: &fingerprint, plugin: &id.plugin, route: self.route };
             match on_request(seen.current.as_ref(), &me, seen.now, self.policy) {
                 Decision::Busy { until } => (after, status) = (until.since(seen.now), status_of(&seen)),
                 Decision::Claim(_) => return Ok(Begin::Busy { after: Duration::ZERO, status: status_of(&seen) }),

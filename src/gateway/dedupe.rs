@@ -125,11 +125,12 @@ impl Dedupe {
         &self,
         owner: &Owner,
         ids: &[Identity],
+        route: &str,
         policy: &Policy,
         trail: &mut Trail,
     ) -> Result<Begin, StoreError> {
         let keys = self.shared.keyring.get(&*self.store).await?;
-        Asking { dedupe: self, keys: &keys, owner, policy }.begin(ids, trail).await
+        Asking { dedupe: self, keys: &keys, owner, route, policy }.begin(ids, trail).await
     }
 
     pub(super) fn raise_floor(&self, fence: u64) {

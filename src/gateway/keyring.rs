@@ -6,7 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::store::{Meta, Store, StoreError};
+use crate::store::{Found, Meta, Store, StoreError};
 
 use super::identity::DigestKeys;
 
@@ -42,7 +42,7 @@ impl Keyring {
         if let Some(keys) = self.known() {
             return Ok(keys);
         }
-        Ok(self.adopt(store.meta(offer()).await?))
+        Ok(self.adopt(store.meta(offer()).await?.meta))
     }
 
     /// The keys, if they are known already.
@@ -59,7 +59,7 @@ impl Keyring {
             look.tick().await;
             let Some(stored) = self.stored.load_full() else { continue };
             match store.meta(stored.meta.clone()).await {
-                Ok(found) if found != stored.meta => {
+                Ok(Found { meta: found, .. }) if found != stored.meta => {
                     tracing::error!(
                         "the store was emptied and another gateway began anew: events from before are first-seen again"
                     );

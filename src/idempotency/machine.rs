@@ -1,7 +1,10 @@
 //! The state machine: two total functions. [`on_request`] decides what a delivery gets, [`on_outcome`] what an attempt leaves.
 
+use bytes::Bytes;
+
 use crate::event::{Fingerprint, PluginVersion, StoredResponse, Timestamp};
 
+use super::history::{self, Attempt, Step};
 use super::policy::{OnFailed, OnUnknown, Policy};
 use super::record::{
     Draft, Expect, FailureClass, Fence, Lease, Owner, Record, Revision, State, Status, Ttl, UnknownReason,
@@ -16,6 +19,8 @@ pub struct Me<'a> {
     pub fingerprint: &'a Fingerprint,
     /// The plugin that read it.
     pub plugin: &'a PluginVersion,
+    /// The route that it took.
+    pub route: &'a str,
 }
 
 /// What a delivery gets.
@@ -52,7 +57,7 @@ pub enum Decision {
 }
 
 /// A claim to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// What must stand for it.
     pub expect: Expect,
@@ -60,9 +65,16 @@ pub struct Plan {
     pub attempt: u32,
     /// An earlier attempt may have reached the upstream.
     pub ambiguous: bool,
+    /// What happened before.
+    pub history: Vec<Step>,
 }
 
 impl Plan {
+    /// The claim of an event that is new.
+    pub fn first() -> Self {
+        Self { expect: Expect::Absent, attempt: 1, ambiguous: false, history: Vec::new() }
+    }
+
     /// The claim as a draft.
     pub fn draft(&self, me: &Me<'_>, floor: u64, policy: &Policy) -> Draft {
         Draft {
@@ -77,6 +89,9 @@ impl Plan {
             ambiguous: self.ambiguous,
             error: None,
             plugin: me.plugin.clone(),
+            route: me.route.to_owned(),
+            history: self.history.clone(),
+            request: None,
         }
     }
 }
@@ -96,6 +111,12 @@ pub struct Claim {
     pub fingerprint: Fingerprint,
     /// The plugin that read it.
     pub plugin: PluginVersion,
+    /// See [`Record::route`].
+    pub route: String,
+    /// See [`Record::history`].
+    pub history: Vec<Step>,
+    /// See [`Record::request`].
+    pub request: Option<Bytes>,
 }
 
 impl Claim {
@@ -108,6 +129,9 @@ impl Claim {
             ambiguous: record.ambiguous,
             fingerprint: record.fingerprint.clone(),
             plugin: record.plugin.clone(),
+            route: record.route.clone(),
+            history: record.history.clone(),
+            request: record.request.clone(),
         }
     }
 
@@ -134,6 +158,9 @@ impl Claim {
             ambiguous: self.ambiguous,
             error: None,
             plugin: self.plugin.clone(),
+            route: self.route.clone(),
+            history: self.history.clone(),
+            request: self.request.clone(),
         }
     }
 }
@@ -170,7 +197,7 @@ impl Outcome {
 /// Decides what a delivery gets, from what the store holds for its key (nothing, or a record that has not expired).
 pub fn on_request(seen: Option<&Record>, me: &Me<'_>, now: Timestamp, policy: &Policy) -> Decision {
     let Some(record) = seen else {
-        return Decision::Claim(Plan { expect: Expect::Absent, attempt: 1, ambiguous: false });
+        return Decision::Claim(Plan::first());
     };
     let lease_over = now >= record.lease_until;
     if record.state == State::Processing && record.owner == *me.owner && !lease_over {
@@ -200,6 +227,8 @@ pub fn on_request(seen: Option<&Record>, me: &Me<'_>, now: Timestamp, policy: &P
             }
             _ => Decision::Claim(next_attempt(record)),
         },
+        // No event's key holds these: names of different kinds never meet. Were one there, nothing may be written over it.
+        State::Alias { .. } | State::Mismatch { .. } => Decision::Held { reason: UnknownReason::Broken },
     }
 }
 
@@ -207,7 +236,8 @@ pub fn on_request(seen: Option<&Record>, me: &Me<'_>, now: Timestamp, policy: &P
 pub fn on_outcome(claim: &Claim, outcome: Outcome, policy: &Policy) -> Draft {
     match outcome {
         Outcome::Answered(response) if policy.final_statuses.contains(response.status) => {
-            claim.draft(State::Succeeded { response }, Ttl::Exactly(policy.window))
+            // Nobody has to look at it any more.
+            Draft { request: None, ..claim.draft(State::Succeeded { response }, Ttl::Exactly(policy.window)) }
         }
         Outcome::Answered(response) => {
             let error = Some(format!("the upstream answered {}", response.status));
@@ -269,6 +299,11 @@ fn next_attempt(record: &Record) -> Plan {
         expect: Expect::At { revision: record.revision(), lease },
         attempt: if unsent { record.attempt } else { record.attempt.saturating_add(1) },
         ambiguous: record.ambiguous,
+        // A released record's own attempt was written down when it was released.
+        history: match record.released {
+            true => record.history.clone(),
+            false => history::with(&record.history, Step::Attempt(Attempt::of(record))),
+        },
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Invariant: nothing here waits, reads a clock, logs or knows a store. Time is an argument, effects are values.
 
+pub mod history;
 pub mod machine;
+pub mod operator;
 pub mod policy;
 pub mod record;
 

@@ -3,7 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::event::{Fingerprint, PluginVersion, StoredResponse, Timestamp};
+use bytes::Bytes;
+
+use crate::event::{Fingerprint, PluginVersion, ScopeKey, StoredResponse, Timestamp};
+
+use super::history::Step;
 
 /// Who wrote a record last: a random token, one a delivery. It answers "was my lost write applied?".
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +48,12 @@ pub struct Record {
     pub error: Option<String>,
     /// The plugin that named the key and the material.
     pub plugin: PluginVersion,
+    /// The route that the delivery took.
+    pub route: String,
+    /// What happened before, oldest first: earlier attempts and what operators did.
+    pub history: Vec<Step>,
+    /// The request as the gateway wrote it down, when the route keeps those that wait for a person.
+    pub request: Option<Bytes>,
 }
 
 impl Record {
@@ -75,6 +85,20 @@ pub enum State {
         /// Why nobody knows.
         reason: UnknownReason,
     },
+    /// Not an event but another name of one.
+    Alias {
+        /// The event's own key.
+        of: ScopeKey,
+    },
+    /// Not an event but what came under an event's key and was another: quarantined, once a key.
+    Mismatch {
+        /// The names of the fields in which the last one differed.
+        fields: Vec<String>,
+        /// How many came.
+        count: u64,
+        /// When the first one came.
+        first_at: Timestamp,
+    },
 }
 
 impl State {
@@ -85,6 +109,8 @@ impl State {
             Self::Succeeded { .. } => Status::Succeeded,
             Self::Failed { .. } => Status::Failed,
             Self::Unknown { .. } => Status::Unknown,
+            Self::Alias { .. } => Status::Alias,
+            Self::Mismatch { .. } => Status::Mismatch,
         }
     }
 }
@@ -100,6 +126,10 @@ pub enum Status {
     Failed,
     /// See [`State::Unknown`].
     Unknown,
+    /// See [`State::Alias`].
+    Alias,
+    /// See [`State::Mismatch`].
+    Mismatch,
 }
 
 /// Gives an enum its stored words, both ways.
@@ -119,7 +149,14 @@ macro_rules! words {
     };
 }
 
-words!(Status { Processing = "processing", Succeeded = "succeeded", Failed = "failed", Unknown = "unknown" });
+words!(Status {
+    Processing = "processing",
+    Succeeded = "succeeded",
+    Failed = "failed",
+    Unknown = "unknown",
+    Alias = "alias",
+    Mismatch = "mismatch",
+});
 
 /// How an attempt failed for certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -242,6 +279,12 @@ pub struct Draft {
     pub error: Option<String>,
     /// See [`Record::plugin`].
     pub plugin: PluginVersion,
+    /// See [`Record::route`].
+    pub route: String,
+    /// See [`Record::history`].
+    pub history: Vec<Step>,
+    /// See [`Record::request`].
+    pub request: Option<Bytes>,
 }
 
 impl Draft {
@@ -272,6 +315,9 @@ impl Draft {
             ambiguous: self.ambiguous,
             error: self.error.clone(),
             plugin: self.plugin.clone(),
+            route: self.route.clone(),
+            history: self.history.clone(),
+            request: self.request.clone(),
         }
     }
 }

@@ -81,6 +81,9 @@ fn record(state: State) -> Record {
         ambiguous: false,
         error: None,
         plugin: plugin("1"),
+        route: "stripe".into(),
+        history: Vec::new(),
+        request: None,
     }
 }
 
@@ -91,7 +94,7 @@ fn failed(class: FailureClass, response: Option<StoredResponse>) -> State {
 /// What a delivery with this amount gets at this second.
 fn decide(seen: &Record, amount: u8, second: u64, policy: &Policy) -> Decision {
     let (owner, print, plugin) = (Owner("second".into()), fingerprint(&[("/amount", amount)]), plugin("1"));
-    on_request(Some(seen), &Me { owner: &owner, fingerprint: &print, plugin: &plugin }, at(second), policy)
+    on_request(Some(seen), &Me { owner: &owner, fingerprint: &print, plugin: &plugin, route: "stripe" }, at(second), policy)
 }
 
 fn claims(decision: &Decision) -> Option<(u32, bool)> {
@@ -105,8 +108,8 @@ fn is_mismatch(decision: &Decision) -> bool {
 #[test]
 fn nothing_there_is_claimed_as_the_first_attempt() {
     let (owner, print, plugin) = (Owner("o".into()), fingerprint(&[]), plugin("1"));
-    let decision = on_request(None, &Me { owner: &owner, fingerprint: &print, plugin: &plugin }, at(0), &policy());
-    assert_eq!(decision, Decision::Claim(Plan { expect: Expect::Absent, attempt: 1, ambiguous: false }));
+    let decision = on_request(None, &Me { owner: &owner, fingerprint: &print, plugin: &plugin, route: "stripe" }, at(0), &policy());
+    assert_eq!(decision, Decision::Claim(Plan { expect: Expect::Absent, attempt: 1, ambiguous: false, history: Vec::new() }));
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn an_unknown_outcome_waits_for_its_lease_or_for_a_person() {
 fn an_own_claim_whose_reply_was_lost_is_found_again() {
     let seen = record(State::Processing);
     let (owner, print, plugin) = (seen.owner.clone(), fingerprint(&[("/amount", 1)]), plugin("1"));
-    let me = Me { owner: &owner, fingerprint: &print, plugin: &plugin };
+    let me = Me { owner: &owner, fingerprint: &print, plugin: &plugin, route: "stripe" };
     assert_eq!(on_request(Some(&seen), &me, at(1), &policy()), Decision::Own);
 }
 
@@ -189,7 +192,7 @@ fn another_version_of_the_plugin_compares_only_what_both_name() {
     let seen = record(State::Succeeded { response: answer(200) });
     let decide = |fields: &[(&str, u8)]| {
         let (owner, print, plugin) = (Owner("second".into()), fingerprint(fields), plugin("2"));
-        on_request(Some(&seen), &Me { owner: &owner, fingerprint: &print, plugin: &plugin }, at(1), &policy())
+        on_request(Some(&seen), &Me { owner: &owner, fingerprint: &print, plugin: &plugin, route: "stripe" }, at(1), &policy())
     };
     assert!(matches!(decide(&[("/amount", 1), ("/currency", 9)]), Decision::Replay { compared: true, .. }));
     assert!(is_mismatch(&decide(&[("/amount", 2), ("/currency", 9)])));
@@ -279,7 +282,7 @@ proptest! {
             match step {
                 Step::Deliver { who, amount } => {
                     let (owner, print) = (Owner(format!("{who}-{}", key.now)), fingerprint(&[("/amount", amount)]));
-                    let me = Me { owner: &owner, fingerprint: &print, plugin: &plugin };
+                    let me = Me { owner: &owner, fingerprint: &print, plugin: &plugin, route: "stripe" };
                     match on_request(before.as_ref(), &me, at(key.now), &policy) {
                         Decision::Claim(plan) => {
                             if let Some(seen) = &before {

@@ -16,8 +16,10 @@ use crate::idempotency::{Draft, Owner, Record, State};
 
 use super::{StoreError, StoreFault};
 
+pub(super) mod notes;
+
 /// Every column, in the order of the SQL table.
-pub(super) const COLUMNS: [&str; 21] = [
+pub(super) const COLUMNS: [&str; 26] = [
     "status",
     "fingerprint",
     "field_digests",
@@ -39,6 +41,11 @@ pub(super) const COLUMNS: [&str; 21] = [
     "ambiguous",
     "plugin",
     "version",
+    "route",
+    "history",
+    "request",
+    "alias_of",
+    "mismatch",
 ];
 
 /// One column's value.
@@ -76,6 +83,9 @@ pub(super) fn content(draft: &Draft) -> Columns {
         text("version", draft.plugin.version.as_str()),
     ];
     columns.extend(draft.error.as_deref().map(|error| text("error", error)));
+    columns.extend(Some(draft.route.as_str()).filter(|route| !route.is_empty()).map(|route| text("route", route)));
+    columns.extend((!draft.history.is_empty()).then(|| text("history", notes::history(&draft.history))));
+    columns.extend(draft.request.clone().map(|request| ("request", Cell::Octets(request))));
     match &draft.state {
         State::Processing => {}
         State::Succeeded { response: kept } => columns.extend(response(kept)),
@@ -84,6 +94,10 @@ pub(super) fn content(draft: &Draft) -> Columns {
             columns.extend(kept.iter().flat_map(response));
         }
         State::Unknown { reason } => columns.push(text("reason", reason.as_str())),
+        State::Alias { of } => columns.push(text("alias_of", notes::key(of))),
+        State::Mismatch { fields, count, first_at } => {
+            columns.push(text("mismatch", notes::mismatch(fields, *count, *first_at)));
+        }
     }
     columns
 }
@@ -142,7 +156,7 @@ fn headers(pairs: &[(String, Bytes)]) -> String {
     json(&pairs.iter().map(|(name, value)| (name, readable(value))).collect::<Vec<_>>())
 }
 
-#[expect(clippy::expect_used, reason = "strings, pairs and lists of them always have a JSON form")]
+#[expect(clippy::expect_used, reason = "strings, numbers and lists of them always have a JSON form")]
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain data has a JSON form")
 }
@@ -179,6 +193,9 @@ impl Row {
             ambiguous: self.parsed("ambiguous", boolean)?,
             error: self.optional("error", owned)?,
             plugin: PluginVersion { name: self.text("plugin")?, version: self.text("version")? },
+            route: self.optional("route", owned)?.unwrap_or_default(),
+            history: self.optional("history", notes::parse_history)?.unwrap_or_default(),
+            request: self.0.remove("request").map(Bytes::from),
         };
         if record.finished_at.is_some() == (status == Status::Processing) {
             return Err(corrupt("finished_at"));
@@ -198,6 +215,11 @@ impl Row {
                 State::Failed { class: self.parsed("class", FailureClass::parse)?, response: self.response()? }
             }
             Status::Unknown => State::Unknown { reason: self.parsed("reason", UnknownReason::parse)? },
+            Status::Alias => State::Alias { of: self.parsed("alias_of", notes::parse_key)? },
+            Status::Mismatch => {
+                let (fields, count, first_at) = self.parsed("mismatch", notes::parse_mismatch)?;
+                State::Mismatch { fields, count, first_at }
+            }
         })
     }
 

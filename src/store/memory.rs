@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-use crate::event::{ScopeKey, Timestamp};
+use crate::event::{KeyKind, ScopeKey, Timestamp};
 use crate::idempotency::{Draft, Expect, Record};
 
 use super::clock::WallClock;
-use super::{Meta, Seen, Store, StoreError, Swap};
+use super::{Entry, Facts, Filter, Found, Listed, Meta, Role, Seen, Store, StoreError, Swap};
 
 /// How many expired records a write takes along. Above one, so that sweeping outruns writing.
 const SWEEP_PER_WRITE: usize = 2;
@@ -98,8 +98,48 @@ impl Store for Memory {
         Ok(())
     }
 
-    async fn meta(&self, offer: Meta) -> Result<Meta, StoreError> {
-        Ok(self.shelf().meta.get_or_insert(offer).clone())
+    async fn meta(&self, offer: Meta) -> Result<Found, StoreError> {
+        let mut shelf = self.shelf();
+        let made = shelf.meta.is_none();
+        Ok(Found { meta: shelf.meta.get_or_insert(offer).clone(), made })
+    }
+
+    async fn list(&self, tenant: &str, filter: &Filter) -> Result<Listed, StoreError> {
+        let shelf = self.shelf();
+        let now = self.clock.now();
+        let living = shelf.records.iter().filter(|(key, record)| key.tenant == tenant && record.expires_at > now);
+        let mut entries: Vec<Entry> = living
+            .filter(|(_, record)| filter.holds(record))
+            .map(|(key, record)| Entry { key: ScopeKey::clone(key), record: record.clone() })
+            .collect();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.record.started_at));
+        let more = entries.len() > filter.limit;
+        entries.truncate(filter.limit);
+        Ok(Listed { entries, more, now })
+    }
+
+    async fn find(&self, tenant: &str, scope: &str, readable_key: &str) -> Result<Vec<Entry>, StoreError> {
+        let shelf = self.shelf();
+        let now = self.clock.now();
+        let named = shelf.records.iter().filter(|(key, record)| {
+            let event = matches!(key.kind, KeyKind::Key | KeyKind::Body);
+            event
+                && key.tenant == tenant
+                && key.scope == scope
+                && record.expires_at > now
+                && key.readable_key() == readable_key
+        });
+        Ok(named.map(|(key, record)| Entry { key: ScopeKey::clone(key), record: record.clone() }).collect())
+    }
+
+    async fn facts(&self) -> Result<Facts, StoreError> {
+        Ok(Facts {
+            software: "memory",
+            version: String::new(),
+            instance: String::new(),
+            role: Role::Primary,
+            eviction: None,
+        })
     }
 }
 
@@ -108,7 +148,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::event::{Fingerprint, KeyKind, PluginVersion};
+    use crate::event::{Fingerprint, PluginVersion};
     use crate::idempotency::{Fence, Owner, State, Ttl};
 
     fn key(part: usize) -> ScopeKey {
@@ -129,6 +169,9 @@ mod tests {
             ambiguous: false,
             error: None,
             plugin: PluginVersion::default(),
+            route: String::new(),
+            history: Vec::new(),
+            request: None,
         }
     }
 

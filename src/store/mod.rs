@@ -17,6 +17,7 @@ pub use sqlite::Sqlite;
 use async_trait::async_trait;
 
 use crate::event::{ScopeKey, Timestamp};
+use crate::idempotency::record::Status;
 use crate::idempotency::{Draft, Expect, Record};
 
 /// Where records live. Shared by every gateway that fronts the same tenants.
@@ -52,7 +53,101 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the store did not answer.
-    async fn meta(&self, offer: Meta) -> Result<Meta, StoreError>;
+    async fn meta(&self, offer: Meta) -> Result<Found, StoreError>;
+
+    /// A tenant's records, newest start first. For people: it may take longer than a call of the data path.
+    ///
+    /// # Errors
+    /// When the store did not answer. A record that cannot be read is left out, and the log says so.
+    async fn list(&self, tenant: &str, filter: &Filter) -> Result<Listed, StoreError>;
+
+    /// The records of a scope whose key reads like this (see [`ScopeKey::readable_key`]), in every key namespace; events only,
+    /// neither aliases nor quarantines. For people, like [`Store::list`].
+    ///
+    /// # Errors
+    /// When the store did not answer, or holds what cannot be read as a record.
+    async fn find(&self, tenant: &str, scope: &str, readable_key: &str) -> Result<Vec<Entry>, StoreError>;
+
+    /// What the store says of itself.
+    ///
+    /// # Errors
+    /// When the store did not answer.
+    async fn facts(&self) -> Result<Facts, StoreError>;
+}
+
+/// Which records a listing is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// In one of these states; [`Status::Alias`] is never listed.
+    pub statuses: Vec<Status>,
+    /// Of this route only.
+    pub route: Option<String>,
+    /// Started (for a quarantine: last added to) at this time or later.
+    pub since: Option<Timestamp>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Filter {
+    /// Whether a record is what is asked for.
+    pub fn holds(&self, record: &Record) -> bool {
+        self.statuses.contains(&record.state.status())
+            && self.route.as_ref().is_none_or(|route| *route == record.route)
+            && self.since.is_none_or(|since| record.started_at >= since)
+    }
+}
+
+/// A record with its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it stands.
+    pub key: ScopeKey,
+    /// What stands there.
+    pub record: Record,
+}
+
+/// The answer to a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Newest start first.
+    pub entries: Vec<Entry>,
+    /// There are, or may be, more than these.
+    pub more: bool,
+    /// The store's time.
+    pub now: Timestamp,
+}
+
+/// What a store says of itself. Whether that will do is not for the store to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// `memory`, `sqlite`, `redis` or `postgresql`.
+    pub software: &'static str,
+    /// As the software numbers itself; empty when it does not say.
+    pub version: String,
+    /// Names the running instance: another one after a restart or a failover. Empty when the software has no such name.
+    pub instance: String,
+    /// Whether it takes writes, or follows another one that does.
+    pub role: Role,
+    /// What it drops when memory runs out (Redis: `maxmemory-policy`); none: nothing ever.
+    pub eviction: Option<String>,
+}
+
+/// What a server is to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It takes writes.
+    Primary,
+    /// It follows one that does.
+    Replica,
+}
+
+/// The store's own record as it was found.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Found {
+    /// What stands now.
+    pub meta: Meta,
+    /// It was not there, and is what was offered.
+    pub made: bool,
 }
 
 /// What a key holds at a moment of the store's clock.

@@ -12,7 +12,7 @@ use crate::event::{ScopeKey, Timestamp};
 use crate::idempotency::{Draft, Expect, Fence, Lease, Record, State, Ttl};
 
 use super::codec::{self, COLUMNS};
-use super::{Meta, Seen, Store, StoreError, StoreFault, Swap};
+use super::{Entry, Facts, Filter, Found, Listed, Meta, Seen, Store, StoreError, StoreFault, Swap};
 use link::{Connection, Link};
 
 const SWAP: &str = include_str!("redis/swap.lua");
@@ -163,15 +163,28 @@ impl Store for Redis {
         .map(|_| ())
     }
 
-    async fn meta(&self, offer: Meta) -> Result<Meta, StoreError> {
+    async fn meta(&self, offer: Meta) -> Result<Found, StoreError> {
         let digest_key = hex::encode(offer.digest_key);
         let args = [Cow::Borrowed(offer.epoch.as_bytes()), Cow::Borrowed(digest_key.as_bytes())];
-        let (epoch, digest_key): (Option<String>, Option<String>) = self.run(&self.meta, META_KEY, &args).await?;
+        let (made, epoch, digest_key): (bool, Option<String>, Option<String>) =
+            self.run(&self.meta, META_KEY, &args).await?;
         let digest_key = digest_key.and_then(|text| hex::decode(text).ok()?.try_into().ok());
         match (epoch, digest_key) {
-            (Some(epoch), Some(digest_key)) => Ok(Meta { epoch, digest_key }),
+            (Some(epoch), Some(digest_key)) => Ok(Found { meta: Meta { epoch, digest_key }, made }),
             _ => Err(corrupt(&format_args!("`{META_KEY}` is not the store's meta record"))),
         }
+    }
+
+    async fn list(&self, _tenant: &str, _filter: &Filter) -> Result<Listed, StoreError> {
+        Err(StoreError::new(StoreFault::Refused, "LATER"))
+    }
+
+    async fn find(&self, _tenant: &str, _scope: &str, _readable_key: &str) -> Result<Vec<Entry>, StoreError> {
+        Err(StoreError::new(StoreFault::Refused, "LATER"))
+    }
+
+    async fn facts(&self) -> Result<Facts, StoreError> {
+        Err(StoreError::new(StoreFault::Refused, "LATER"))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::event::ScopeKey;
 use crate::idempotency::{Draft, Expect};
 
 use super::clock::WallClock;
-use super::{Meta, OpenError, Seen, Store, StoreError, StoreFault, Swap};
+use super::{Entry, Facts, Filter, Found, Listed, Meta, OpenError, Seen, Store, StoreError, StoreFault, Swap};
 use reserve::Reserve;
 use writer::{Job, Reply, SwapJob, Writer};
 
@@ -124,8 +124,20 @@ impl Store for Sqlite {
         self.write(Job::Ping).await
     }
 
-    async fn meta(&self, offer: Meta) -> Result<Meta, StoreError> {
+    async fn meta(&self, offer: Meta) -> Result<Found, StoreError> {
         self.write(|reply| Job::Meta(offer, reply)).await
+    }
+
+    async fn list(&self, _tenant: &str, _filter: &Filter) -> Result<Listed, StoreError> {
+        Err(StoreError::new(StoreFault::Refused, "LATER"))
+    }
+
+    async fn find(&self, _tenant: &str, _scope: &str, _readable_key: &str) -> Result<Vec<Entry>, StoreError> {
+        Err(StoreError::new(StoreFault::Refused, "LATER"))
+    }
+
+    async fn facts(&self) -> Result<Facts, StoreError> {
+        Err(StoreError::new(StoreFault::Refused, "LATER"))
     }
 }
 
@@ -194,7 +206,10 @@ async fn look_only(queue: &mut mpsc::Receiver<Job>, readers: &SqlitePool) {
     while let Some(job) = queue.recv().await {
         let refused = || StoreError::new(StoreFault::Refused, "opened for reading only");
         match job {
-            Job::Meta(_, reply) => drop(reply.send(read_meta(readers).await.and_then(|kept| kept.ok_or_else(refused)))),
+            Job::Meta(_, reply) => {
+                let kept = read_meta(readers).await.and_then(|kept| kept.ok_or_else(refused));
+                drop(reply.send(kept.map(|meta| Found { meta, made: false })));
+            }
             other => other.fail(refused()),
         }
     }

@@ -5,6 +5,8 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
+use crate::event::{KeyKind, ScopeKey};
+use crate::idempotency::history::{Attempt, Step};
 use crate::idempotency::{Fence, Ttl};
 
 fn row(draft: &Draft, record: &Record) -> Row {
@@ -35,15 +37,62 @@ fn a_state() -> impl Strategy<Value = State> {
         Just(State::Unknown { reason: UnknownReason::LeaseOver }),
         a_response().prop_map(|response| State::Succeeded { response }),
         option::of(a_response()).prop_map(|response| State::Failed { class: FailureClass::Terminal, response }),
+        a_key().prop_map(|of| State::Alias { of }),
+        (vec(any::<String>(), 0..3), any::<u64>(), a_time()).prop_map(|(fields, count, first_at)| State::Mismatch {
+            fields,
+            count,
+            first_at
+        }),
     ]
+}
+
+fn a_time() -> impl Strategy<Value = Timestamp> {
+    any::<u64>().prop_map(Timestamp::from_micros)
+}
+
+fn a_key() -> impl Strategy<Value = ScopeKey> {
+    let kind = prop_oneof![Just(KeyKind::Key), Just(KeyKind::Alias), Just(KeyKind::Body), Just(KeyKind::Mismatch)];
+    let words = (any::<String>(), any::<String>(), any::<String>(), vec(any::<String>(), 0..3));
+    (words, kind).prop_map(|((tenant, scope, namespace, parts), kind)| ScopeKey { tenant, scope, namespace, kind, parts })
+}
+
+fn a_step() -> impl Strategy<Value = Step> {
+    let operator = (any::<String>(), a_time())
+        .prop_map(|(by, at)| Step::Operator { verb: crate::idempotency::history::Verb::Succeed, by, at });
+    let numbers = (any::<u32>(), any::<u64>(), a_time(), option::of(a_time()), option::of(any::<u16>()));
+    let words = (any::<String>(), option::of(any::<String>()), any::<bool>());
+    let attempt = (numbers, words).prop_map(
+        |((attempt, fence, started_at, finished_at, upstream_status), (event, error, known))| {
+            Step::Attempt(Attempt {
+                attempt,
+                fence,
+                event,
+                started_at,
+                finished_at,
+                status: if known { Status::Failed } else { Status::Unknown },
+                class: known.then_some(FailureClass::Transient),
+                reason: (!known).then_some(UnknownReason::Broken),
+                upstream_status,
+                error,
+            })
+        },
+    );
+    prop_oneof![operator, attempt]
 }
 
 fn a_draft() -> impl Strategy<Value = Draft> {
     let words = (any::<String>(), any::<String>(), any::<String>(), any::<String>(), option::of(any::<String>()));
     let digests = (any::<[u8; 32]>(), vec((any::<String>(), any::<FieldDigest>()), 0..5));
     let numbers = (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>());
-    (a_state(), words, digests, numbers).prop_map(
-        |(state, (key_id, owner, name, version, error), (digest, fields), (floor, attempt, released, ambiguous))| {
+    let more = (any::<String>(), vec(a_step(), 0..3), option::of(vec(any::<u8>(), 0..30).prop_map(Bytes::from)));
+    (a_state(), words, digests, numbers, more).prop_map(
+        |(
+            state,
+            (key_id, owner, name, version, error),
+            (digest, fields),
+            (floor, attempt, released, ambiguous),
+            (route, history, request),
+        )| {
             Draft {
                 state,
                 fingerprint: Fingerprint { key_id, digest, fields },
@@ -56,6 +105,9 @@ fn a_draft() -> impl Strategy<Value = Draft> {
                 ambiguous,
                 error,
                 plugin: PluginVersion { name, version },
+                route,
+                history,
+                request,
             }
         },
     )

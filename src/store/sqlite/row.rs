@@ -17,13 +17,15 @@ const SELECT: &str = "SELECT \
     CAST(attempt AS BLOB), CAST(started_at AS BLOB), CAST(finished_at AS BLOB), CAST(lease_until AS BLOB), \
     CAST(expires_at AS BLOB), CAST(class AS BLOB), CAST(reason AS BLOB), CAST(status_code AS BLOB), CAST(headers AS BLOB), \
     body, CAST(resource_id AS BLOB), CAST(error AS BLOB), CAST(released AS BLOB), CAST(ambiguous AS BLOB), \
-    CAST(plugin AS BLOB), CAST(version AS BLOB), checksum \
+    CAST(plugin AS BLOB), CAST(version AS BLOB), CAST(route AS BLOB), CAST(history AS BLOB), request, CAST(alias_of AS BLOB), \
+    CAST(mismatch AS BLOB), checksum \
     FROM idempotency_records WHERE tenant = ? AND scope = ? AND namespace = ? AND kind = ? AND key = ?";
 
 const REPLACE: &str = "REPLACE INTO idempotency_records (tenant, scope, namespace, kind, key, \
     status, fingerprint, field_digests, owner, fence, attempt, started_at, finished_at, lease_until, expires_at, class, reason, \
-    status_code, headers, body, resource_id, error, released, ambiguous, plugin, version, checksum) \
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    status_code, headers, body, resource_id, error, released, ambiguous, plugin, version, route, history, request, \
+    alias_of, mismatch, checksum) \
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// The record that stands for a key at `now`.
 ///

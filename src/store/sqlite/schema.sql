@@ -27,6 +27,11 @@ CREATE TABLE idempotency_records (
   ambiguous     INTEGER NOT NULL,
   plugin        TEXT    NOT NULL,
   version       TEXT    NOT NULL,
+  route         TEXT,
+  history       TEXT,
+  request       BLOB,
+  alias_of      TEXT,
+  mismatch      TEXT,
   checksum      BLOB    NOT NULL,
   UNIQUE (tenant, scope, namespace, kind, key)
 ) STRICT;

@@ -11,7 +11,7 @@ use tokio::time::{Duration, MissedTickBehavior};
 use crate::event::ScopeKey;
 use crate::idempotency::{Draft, Expect, Fence};
 use crate::store::clock::WallClock;
-use crate::store::{Meta, Seen, StoreError, StoreFault, Swap};
+use crate::store::{Found, Meta, Seen, StoreError, StoreFault, Swap};
 
 use super::reserve::Reserve;
 use super::{fault, file, row};
@@ -31,7 +31,7 @@ const SWEEP: &str = "DELETE FROM idempotency_records WHERE rowid IN \
 /// One caller's wish. It is answered after the commit, never before.
 pub(super) enum Job {
     Swap(Box<SwapJob>),
-    Meta(Meta, Reply<Meta>),
+    Meta(Meta, Reply<Found>),
     Ping(Reply<()>),
 }
 
@@ -47,7 +47,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 /// What a job comes to when the commit succeeds.
 enum Answer {
     Swap(Result<Swap, StoreError>),
-    Meta(Meta),
+    Meta(Found),
     Ping(Result<(), StoreError>),
 }
 
@@ -250,13 +250,14 @@ impl Writer {
     }
 }
 
-async fn meta(connection: &mut SqliteConnection, offer: &Meta) -> Result<Meta, sqlx::Error> {
-    sqlx::query("INSERT INTO meta (only, epoch, digest_key) VALUES (1, ?, ?) ON CONFLICT DO NOTHING")
+async fn meta(connection: &mut SqliteConnection, offer: &Meta) -> Result<Found, sqlx::Error> {
+    let done = sqlx::query("INSERT INTO meta (only, epoch, digest_key) VALUES (1, ?, ?) ON CONFLICT DO NOTHING")
         .bind(&offer.epoch)
         .bind(offer.digest_key.as_slice())
         .execute(&mut *connection)
         .await?;
-    row::meta(connection).await?.ok_or(sqlx::Error::RowNotFound)
+    let meta = row::meta(connection).await?.ok_or(sqlx::Error::RowNotFound)?;
+    Ok(Found { meta, made: done.rows_affected() == 1 })
 }
 
 fn fail(jobs: Vec<Job>, error: impl Fn() -> StoreError) {

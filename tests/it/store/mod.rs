@@ -76,6 +76,9 @@ fn claim(owner: &str, lease: Duration) -> Draft {
         ambiguous: false,
         error: None,
         plugin: PluginVersion { name: "json".into(), version: "1.0.0".into() },
+        route: "stripe".into(),
+        history: Vec::new(),
+        request: None,
     }
 }
 

@@ -108,6 +108,9 @@ fn a_draft() -> impl Strategy<Value = Draft> {
             ambiguous,
             error,
             plugin,
+            route: "stripe".into(),
+            history: Vec::new(),
+            request: None,
         },
     )
 }

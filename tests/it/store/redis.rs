@@ -63,7 +63,7 @@ async fn a_killed_server_is_unreachable_until_it_is_back() {
     let mut server = RedisServer::start();
     let store = connect(&server, TIMEOUT);
     let meta = |epoch: &str| Meta { epoch: epoch.to_owned(), digest_key: [1; 32] };
-    assert_eq!(store.meta(meta("first")).await.expect("an answer").epoch, "first");
+    assert_eq!(store.meta(meta("first")).await.expect("an answer").meta.epoch, "first");
     claimed(&store, "before").await;
     let answered = AtomicUsize::new(0);
     let (store, answered) = (&store, &answered);
@@ -86,7 +86,7 @@ async fn a_killed_server_is_unreachable_until_it_is_back() {
     server.restart();
     eventually("the server is back", async || store.ping().await.ok()).await;
     assert_eq!(owner_of(store, "before").await, None);
-    assert_eq!(store.meta(meta("second")).await.expect("an answer").epoch, "second");
+    assert_eq!(store.meta(meta("second")).await.expect("an answer").meta.epoch, "second");
 }
 
 /// A connection that went away while idle costs no call.

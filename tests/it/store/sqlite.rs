@@ -61,14 +61,14 @@ async fn records_and_meta_survive_a_restart() {
     let (_directory, path) = place();
     let meta = |seed: u8| Meta { epoch: format!("{seed}"), digest_key: [seed; 32] };
     let (store, first) = (open(&path).await, meta(1));
-    assert!(store.meta(meta(1)).await.expect("an answer") == first);
+    assert!(store.meta(meta(1)).await.expect("an answer").meta == first);
     let running = claimed(&store, "running").await;
     let ended = claimed(&store, "ended").await;
     let ended = done(store.swap(&key("ended"), at(&ended, Lease::Any), &success("a", b"x")).await.expect("an answer"));
     drop(store);
     let store = open(&path).await;
     assert_eq!((peek(&store, "running").await, peek(&store, "ended").await), (Some(running), Some(ended)));
-    assert!(store.meta(meta(2)).await.expect("an answer") == first);
+    assert!(store.meta(meta(2)).await.expect("an answer").meta == first);
 }
 
 /// Scenario 31: a second one is told which file is in use, and the first goes on. When the first is gone, so is the lock.
@@ -187,7 +187,7 @@ async fn a_reader_looks_in_beside_the_server() {
     assert!(Sqlite::look(&path, TIMEOUT).await.is_err(), "there is no such file");
     assert!(!path.exists(), "looking made a file");
     let store = open(&path).await;
-    let meta = store.meta(Meta { epoch: "e".into(), digest_key: [3; 32] }).await.expect("an answer");
+    let meta = store.meta(Meta { epoch: "e".into(), digest_key: [3; 32] }).await.expect("an answer").meta;
     let reader = Sqlite::look(&path, TIMEOUT).await.expect("it opens beside");
     for name in ["a", "b"] {
         let record = claimed(&store, name).await;
@@ -196,7 +196,7 @@ async fn a_reader_looks_in_beside_the_server() {
     let error = reader.swap(&key("c"), Expect::Absent, &claim("c", HOUR)).await.expect_err("it only looks");
     assert_eq!((error.kind, error.may_be_applied()), (StoreFault::Refused, false));
     let offered = Meta { epoch: "other".into(), digest_key: [4; 32] };
-    assert!(reader.meta(offered).await.expect("an answer") == meta);
+    assert!(reader.meta(offered).await.expect("an answer").meta == meta);
     drop((reader, store));
     let reader = Sqlite::look(&path, TIMEOUT).await.expect("it opens alone");
     assert!(peek(&reader, "a").await.is_some());
