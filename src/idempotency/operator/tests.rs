@@ -30,7 +30,8 @@ fn a_released_event_is_claimed_by_the_next_delivery_whatever_it_holds() {
         assert_eq!((plan.attempt, plan.ambiguous), (4, true), "attempt and doubt go on");
         assert_eq!(plan.history, after.history, "the attempt stands in the history once");
     }
-    let [Step::Attempt(attempt), Step::Operator { verb: Verb::Release, by, at: when }] = after.history.as_slice() else {
+    let [Step::Attempt(attempt), Step::Operator { verb: Verb::Release, by, at: when }] = after.history.as_slice()
+    else {
         panic!("{:?}", after.history)
     };
     assert_eq!((attempt.attempt, attempt.reason, by.as_str(), *when), (3, Some(UnknownReason::Timeout), "ops", at(9)));
