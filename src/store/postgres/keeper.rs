@@ -116,10 +116,13 @@ pub(super) async fn patient(connection: &mut PgConnection) -> Result<(), sqlx::E
         .map(|_| ())
 }
 
+/// From the catalogue itself: what a session remembers of names may be from before the lock was had.
+const TABLES_EXIST: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class \
+    WHERE relname = 'idempotency_schema' AND pg_catalog.pg_table_is_visible(oid))";
+
 /// Zero when there are no tables.
 async fn version(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {
-    let there = sqlx::query_scalar::<_, bool>("SELECT to_regclass('idempotency_schema') IS NOT NULL");
-    if !there.fetch_one(&mut *connection).await? {
+    if !sqlx::query_scalar::<_, bool>(TABLES_EXIST).fetch_one(&mut *connection).await? {
         return Ok(0);
     }
     sqlx::query_scalar("SELECT version FROM idempotency_schema").fetch_one(connection).await

@@ -1,10 +1,32 @@
 //! The stores: one contract for all of them, and what each must survive on its own.
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+/// Makes a test of each promise for each store.
+macro_rules! promises {
+    ($($name:ident),+ $(,)?) => {
+        promises!(@store memory $($name)+);
+        promises!(@store sqlite $($name)+);
+        promises!(@store redis $($name)+);
+        promises!(@store postgres $($name)+);
+    };
+    (@store $store:ident $($name:ident)+) => {
+        mod $store {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(&super::Bench::$store().await).await;
+            })+
+        }
+    };
+}
+
 mod contract;
 mod model;
+mod people;
+mod postgres;
+mod postgres_faults;
 mod redis;
 mod sqlite;
+mod upgrade;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +38,7 @@ use onceward::idempotency::{Draft, Expect, Fence, Lease, Owner, Record, Revision
 use onceward::store::{Backend, Store, Stores, Swap};
 use tempfile::TempDir;
 
+use crate::support::postgres::Database;
 use crate::support::redis::RedisServer;
 
 /// Longer than any call here takes on a busy machine.
@@ -26,26 +49,33 @@ const HOUR: Duration = Duration::from_secs(3600);
 struct Bench {
     stores: Stores,
     _redis: Option<RedisServer>,
+    _postgres: Option<Database>,
     _directory: Option<TempDir>,
 }
 
 impl Bench {
     async fn memory() -> Self {
         let stores = Stores::open(Backend::Memory, TIMEOUT).await.expect("memory opens");
-        Self { stores, _redis: None, _directory: None }
+        Self { stores, _redis: None, _postgres: None, _directory: None }
     }
 
     async fn sqlite() -> Self {
         let directory = TempDir::new().expect("a directory");
         let backend = Backend::Sqlite(directory.path().join("records.db"));
         let stores = Stores::open(backend, TIMEOUT).await.expect("the file opens");
-        Self { stores, _redis: None, _directory: Some(directory) }
+        Self { stores, _redis: None, _postgres: None, _directory: Some(directory) }
     }
 
     async fn redis() -> Self {
         let server = RedisServer::start();
         let stores = Stores::open(Backend::Redis(server.url()), TIMEOUT).await.expect("the address is good");
-        Self { stores, _redis: Some(server), _directory: None }
+        Self { stores, _redis: Some(server), _postgres: None, _directory: None }
+    }
+
+    async fn postgres() -> Self {
+        let database = Database::new();
+        let stores = Stores::open(Backend::Postgres(database.url()), TIMEOUT).await.expect("the address is good");
+        Self { stores, _redis: None, _postgres: Some(database), _directory: None }
     }
 
     fn store(&self) -> Arc<dyn Store> {

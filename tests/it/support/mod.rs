@@ -6,7 +6,9 @@
 pub mod client;
 pub mod config;
 pub mod gateway;
+pub mod postgres;
 pub mod redis;
+pub mod relay;
 pub mod upstream;
 
 use std::time::{Duration, Instant};
