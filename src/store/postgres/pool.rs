@@ -17,6 +17,9 @@ const CONNECTIONS_MAX: usize = 16;
 /// After a failed attempt to connect, the next calls fail at once for so long: callers in a crowd make one attempt.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// One that nobody used for so long may have been cut off on the way, in silence: it is not trusted with a call.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
 /// See the module.
 pub(super) struct Pool {
     options: PgConnectOptions,
@@ -26,8 +29,8 @@ pub(super) struct Pool {
 
 #[derive(Default)]
 struct Shelf {
-    /// The last used on top.
-    idle: Vec<PgConnection>,
+    /// The last used on top, each with the time of its last use.
+    idle: Vec<(Instant, PgConnection)>,
     /// Counts the times that all connections were given up: one from before is not put back.
     generation: u64,
     /// When connecting last failed, and how.
@@ -60,10 +63,10 @@ impl Pool {
         let permit = permit.map_err(|closed| StoreError::new(StoreFault::Unreachable, closed).not_applied())?;
         let (idle, generation) = {
             let mut shelf = self.shelf();
-            (shelf.idle.pop(), shelf.generation)
+            (shelf.idle.pop().filter(|(used, _)| used.elapsed() < IDLE_MAX), shelf.generation)
         };
         let connection = match idle {
-            Some(connection) => connection,
+            Some((_, connection)) => connection,
             None => self.connect(deadline).await?,
         };
         Ok(Place { connection, generation, pool: self.clone(), _permit: permit })
@@ -102,7 +105,7 @@ impl Place {
                 shelf.generation += 1;
                 shelf.idle.clear();
             }
-            _ if shelf.generation == self.generation => shelf.idle.push(self.connection),
+            _ if shelf.generation == self.generation => shelf.idle.push((Instant::now(), self.connection)),
             _ => {}
         }
     }

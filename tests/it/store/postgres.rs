@@ -137,7 +137,8 @@ async fn open_at(database: &Database) -> Postgres {
 /// A key may be as long as the contract allows, and of letters that need an escape each: the index holds it.
 #[tokio::test]
 async fn the_longest_keys_fit() {
-    let store = open(&Database::new().url()).await;
+    let database = Database::new();
+    let store = open(&database.url()).await;
     let mut seed = 1_u64;
     let part = (0..512).map(|_| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
