@@ -94,7 +94,7 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<usize, AppError> {
     let routes = Arc::new(assemble::routes(&config).await?);
-    let stores = Arc::new(Stores::open(backend(&config.store.url)?, config.store.timeout).await?);
+    let stores = Arc::new(Stores::open(backend(&config.store.url), config.store.timeout).await?);
     let health = Health::new(stores.handle());
     let admin_address = listeners.admin.local_addr()?;
     let admin = admin::serve(listeners.admin, health.clone())?;
@@ -157,17 +157,14 @@ impl Parts {
     }
 }
 
-fn backend(url: &StoreUrl) -> Result<Backend, AppError> {
+fn backend(url: &StoreUrl) -> Backend {
     match url {
-        StoreUrl::Memory => Ok(Backend::Memory),
-        StoreUrl::Sqlite(path) => Ok(Backend::Sqlite(path.clone())),
+        StoreUrl::Memory => Backend::Memory,
+        StoreUrl::Sqlite(path) => Backend::Sqlite(path.clone()),
         StoreUrl::Redis(url) | StoreUrl::RedisSentinel(url) | StoreUrl::RedisCluster(url) => {
-            Ok(Backend::Redis(url.clone()))
+            Backend::Redis(url.clone())
         }
-        StoreUrl::Postgres(_) => Err(AppError::Faults(vec![Fault::new(
-            "store.url",
-            format!("{url} is not built yet; use memory:, sqlite:PATH or redis://"),
-        )])),
+        StoreUrl::Postgres(url) => Backend::Postgres(url.clone()),
     }
 }
 

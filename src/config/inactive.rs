@@ -1,7 +1,7 @@
 //! What parses and is not built yet: one list, so that a feature that lands deletes its line here and is done.
 
 use super::fault::Notice;
-use super::model::{Config, Limits, PluginRef, Route, StoreUrl};
+use super::model::{Config, Limits, PluginRef, Route};
 use crate::idempotency::policy::{KeepRequest, OnFailed, OnPluginFailure, OnUnknown};
 
 /// How every text about such a feature ends.
@@ -12,18 +12,6 @@ pub(super) const CLIENT_CERTIFICATES_NOT_BUILT: Option<&str> = Some("the check o
 
 /// The default of `plugins.registry`.
 const REGISTRY_DEFAULT: &str = "file:plugins-registry";
-
-/// The name of a store that cannot be used yet, which stops the start; none for those that can.
-pub(super) fn store_not_built(url: &StoreUrl) -> Option<&'static str> {
-    match url {
-        StoreUrl::Memory
-        | StoreUrl::Sqlite(_)
-        | StoreUrl::Redis(_)
-        | StoreUrl::RedisSentinel(_)
-        | StoreUrl::RedisCluster(_) => None,
-        StoreUrl::Postgres(_) => Some("PostgreSQL"),
-    }
-}
 
 /// Each configured feature that this version does not act on.
 pub fn inactive(config: &Config) -> Vec<Notice> {

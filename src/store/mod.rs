@@ -6,11 +6,14 @@ mod clock;
 mod codec;
 mod memory;
 mod open;
+mod postgres;
 mod redis;
+mod sql;
 mod sqlite;
 
 pub use memory::Memory;
 pub use open::{Backend, OpenError, Stores};
+pub use postgres::Postgres;
 pub use redis::Redis;
 pub use sqlite::Sqlite;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Memory, Redis, Sqlite, Store};
+use super::{Memory, Postgres, Redis, Sqlite, Store};
 
 /// Which store, and where.
 #[derive(Clone)]
@@ -15,6 +15,8 @@ pub enum Backend {
     Sqlite(PathBuf),
     /// A `redis://`, `rediss://`, `redis+sentinel://` or `redis+cluster://` address, which may hold a password.
     Redis(String),
+    /// A `postgres://` address, which may hold a password.
+    Postgres(String),
 }
 
 /// A store that cannot be used at all. One that is merely down is no such thing: its calls fail until it is back.
@@ -64,7 +66,7 @@ enum Opened {
 }
 
 impl Stores {
-    /// Opens a store to serve from. `timeout` is the longest that one call may take. A Redis that is down is no fault here.
+    /// Opens a store to serve from. `timeout` is the longest that one call may take. A server that is down is no fault here.
     ///
     /// # Errors
     /// [`OpenError`] when no waiting will help.
@@ -72,6 +74,7 @@ impl Stores {
         Ok(Self(match backend {
             Backend::Memory => Opened::Shared(Arc::new(Memory::new())),
             Backend::Sqlite(path) => Opened::Shared(Arc::new(Sqlite::open(&path, timeout).await?)),
+            Backend::Postgres(url) => Opened::Shared(Arc::new(Postgres::open(&url, timeout).await?)),
             Backend::Redis(url) => {
                 let store = Redis::new(&url, timeout).map_err(|error| OpenError::Address(error.to_string()))?;
                 Opened::PerCore(Box::new(store))
@@ -86,6 +89,7 @@ impl Stores {
     pub async fn look(backend: Backend, timeout: Duration) -> Result<Self, OpenError> {
         match backend {
             Backend::Sqlite(path) => Ok(Self(Opened::Shared(Arc::new(Sqlite::look(&path, timeout).await?)))),
+            Backend::Postgres(url) => Ok(Self(Opened::Shared(Arc::new(Postgres::look(&url, timeout).await?)))),
             other => Self::open(other, timeout).await,
         }
     }

@@ -1,6 +1,7 @@
 //! Records in a file: one writer that commits many writes at once, and readers that never wait for it.
 
 mod file;
+mod listing;
 mod reserve;
 mod row;
 mod writer;
@@ -19,7 +20,8 @@ use crate::event::ScopeKey;
 use crate::idempotency::{Draft, Expect};
 
 use super::clock::WallClock;
-use super::{Entry, Facts, Filter, Found, Listed, Meta, OpenError, Seen, Store, StoreError, StoreFault, Swap};
+use super::sql::PATIENCE;
+use super::{Entry, Facts, Filter, Found, Listed, Meta, OpenError, Role, Seen, Store, StoreError, StoreFault, Swap};
 use reserve::Reserve;
 use writer::{Job, Reply, SwapJob, Writer};
 
@@ -93,6 +95,20 @@ impl Sqlite {
         }
     }
 
+    /// Reads on the store's own runtime, and no longer than `within`.
+    async fn read<T: Send + 'static>(
+        &self,
+        within: Duration,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let work = self.runtime.spawn(tokio::time::timeout(within, work));
+        match work.await {
+            Ok(Ok(read)) => read,
+            Ok(Err(_)) => Err(StoreError::new(StoreFault::Timeout, format_args!("nothing read within {within:?}"))),
+            Err(ended) => Err(StoreError::new(StoreFault::Unreachable, ended)),
+        }
+    }
+
     fn late(&self, what: &str) -> StoreError {
         StoreError::new(StoreFault::Timeout, format_args!("{what} within {:?}", self.timeout))
     }
@@ -107,17 +123,13 @@ impl Store for Sqlite {
 
     async fn peek(&self, key: &ScopeKey) -> Result<Seen, StoreError> {
         let (readers, clock, key) = (self.readers.clone(), self.clock.clone(), key.clone());
-        let read = self.runtime.spawn(async move {
+        self.read(self.timeout, async move {
             let mut connection = readers.acquire().await.map_err(|error| fault(&error))?;
             let now = clock.now();
             let current = row::read(&mut connection, &key, now).await.map_err(|error| fault(&error))??;
             Ok(Seen { current, now })
-        });
-        match tokio::time::timeout(self.timeout, read).await {
-            Ok(Ok(seen)) => seen,
-            Ok(Err(ended)) => Err(StoreError::new(StoreFault::Unreachable, ended)),
-            Err(_) => Err(self.late("nothing read")),
-        }
+        })
+        .await
     }
 
     async fn ping(&self) -> Result<(), StoreError> {
@@ -128,16 +140,27 @@ impl Store for Sqlite {
         self.write(|reply| Job::Meta(offer, reply)).await
     }
 
-    async fn list(&self, _tenant: &str, _filter: &Filter) -> Result<Listed, StoreError> {
-        Err(StoreError::new(StoreFault::Refused, "LATER"))
+    async fn list(&self, tenant: &str, filter: &Filter) -> Result<Listed, StoreError> {
+        let (readers, clock, tenant, filter) =
+            (self.readers.clone(), self.clock.clone(), tenant.to_owned(), filter.clone());
+        self.read(PATIENCE, async move { listing::list(&readers, clock.now(), &tenant, &filter).await }).await
     }
 
-    async fn find(&self, _tenant: &str, _scope: &str, _readable_key: &str) -> Result<Vec<Entry>, StoreError> {
-        Err(StoreError::new(StoreFault::Refused, "LATER"))
+    async fn find(&self, tenant: &str, scope: &str, readable_key: &str) -> Result<Vec<Entry>, StoreError> {
+        let (readers, clock, readable_key) = (self.readers.clone(), self.clock.clone(), readable_key.to_owned());
+        let (tenant, scope) = (tenant.to_owned(), scope.to_owned());
+        let find = async move { listing::find(&readers, clock.now(), [&tenant, &scope], &readable_key).await };
+        self.read(PATIENCE, find).await
     }
 
     async fn facts(&self) -> Result<Facts, StoreError> {
-        Err(StoreError::new(StoreFault::Refused, "LATER"))
+        let readers = self.readers.clone();
+        let version = self.read(self.timeout, async move {
+            let version = sqlx::query_scalar("SELECT sqlite_version()").fetch_one(&readers).await;
+            version.map_err(|error| fault(&error))
+        });
+        let version = version.await?;
+        Ok(Facts { software: "sqlite", version, instance: String::new(), role: Role::Primary, eviction: None })
     }
 }
 

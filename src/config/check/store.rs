@@ -3,7 +3,6 @@
 use figment::value::Value;
 
 use crate::config::fault::Problem;
-use crate::config::inactive::{NOT_ACTIVE, store_not_built};
 use crate::config::model::{Secret, Store, StoreUrl};
 use crate::config::raw::Table;
 use crate::config::values;
@@ -17,11 +16,6 @@ const HINT: &str = "write memory:, sqlite:PATH, redis://HOST, rediss://HOST, red
 pub(super) fn store(table: &mut Table<'_>) -> Option<Store> {
     let url_item = table.required("url");
     let url = url_item.as_ref().and_then(|item| item.read(store_url));
-    if let (Some(item), Some(url)) = (&url_item, &url)
-        && let Some(what) = store_not_built(url)
-    {
-        item.fault(Problem::new(format!("{what} {NOT_ACTIVE}")).hint("use memory:, sqlite: or redis://"));
-    }
     let timeout = table.read("timeout", values::positive);
     let front_item = table.take("front");
     let front = optional(front_item.as_ref().map(|item| item.read(redis_url)));

@@ -180,8 +180,10 @@ pub(super) async fn find(redis: &Redis, tenant: &str, scope: &str, readable: &st
     for namespace in std::iter::once("").chain(namespaces.iter().map(String::as_str)) {
         let name = redis.names().readable(tenant, scope, namespace, readable);
         let entry = redis.by_name(&name).await?;
-        // A digest names keys of every kind.
-        found.extend(entry.filter(|entry| matches!(entry.key.kind, KeyKind::Key | KeyKind::Body)));
+        // A digest names keys of every kind, and what no key reads like may still lead to one.
+        found.extend(entry.filter(|entry| {
+            matches!(entry.key.kind, KeyKind::Key | KeyKind::Body) && entry.key.readable_key() == readable
+        }));
     }
     Ok(found)
 }

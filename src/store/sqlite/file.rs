@@ -13,8 +13,11 @@ use crate::store::OpenError;
 
 const SCHEMA: &str = include_str!("schema.sql");
 
+/// What brings schema 1 to 2.
+const UPGRADE_2: &str = include_str!("upgrade-2.sql");
+
 /// The schema that [`SCHEMA`] makes.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 
 /// The write-ahead log is cut back to this when it is done with, so that a burst does not keep its space for good.
 const LOG_KEPT_BYTES: &str = "67108864";
@@ -64,24 +67,33 @@ pub(super) async fn connect(options: SqliteConnectOptions, path: &Path) -> Resul
 /// Brings the file to this version's schema.
 pub(super) async fn migrate(connection: &mut SqliteConnection, path: &Path) -> Result<(), OpenError> {
     let failed = |error: sqlx::Error| OpenError::File { path: show(path), detail: error.to_string() };
-    match version(connection, path).await? {
-        0 => {
-            let mut change = connection.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
-            sqlx::raw_sql(SCHEMA).execute(&mut *change).await.map_err(failed)?;
-            change.commit().await.map_err(failed)
-        }
-        SCHEMA_VERSION => Ok(()),
-        found => Err(OpenError::Newer { path: show(path), found, known: SCHEMA_VERSION }),
-    }
+    let script = match version(connection, path).await? {
+        0 => SCHEMA,
+        1 => UPGRADE_2,
+        SCHEMA_VERSION => return Ok(()),
+        found => return Err(newer(path, found)),
+    };
+    // Whole or not at all: SQLite undoes a change of schema like any other, the version's number included.
+    let mut change = connection.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
+    sqlx::raw_sql(script).execute(&mut *change).await.map_err(failed)?;
+    change.commit().await.map_err(failed)
 }
 
 /// Checks that the file has this version's schema, for those who may not change it.
 pub(super) async fn check(connection: &mut SqliteConnection, path: &Path) -> Result<(), OpenError> {
+    let unusable = |detail: &str| Err(OpenError::File { path: show(path), detail: detail.to_owned() });
     match version(connection, path).await? {
         SCHEMA_VERSION => Ok(()),
-        0 => Err(OpenError::File { path: show(path), detail: "it holds no records yet".to_owned() }),
-        found => Err(OpenError::Newer { path: show(path), found, known: SCHEMA_VERSION }),
+        0 => unusable("it holds no records yet"),
+        1 => unusable(
+            "an earlier version wrote it; start `onceward serve` of this version on it, which brings it up to date",
+        ),
+        found => Err(newer(path, found)),
     }
+}
+
+fn newer(path: &Path, found: i64) -> OpenError {
+    OpenError::Newer { path: show(path), found, known: SCHEMA_VERSION }
 }
 
 async fn version(connection: &mut SqliteConnection, path: &Path) -> Result<i64, OpenError> {

@@ -38,6 +38,9 @@ CREATE TABLE idempotency_records (
 
 CREATE INDEX idempotency_records_by_end ON idempotency_records (expires_at);
 
+-- For listings.
+CREATE INDEX idempotency_records_by_start ON idempotency_records (tenant, status, started_at);
+
 -- One row: the store's own record.
 CREATE TABLE meta (
   only       INTEGER NOT NULL PRIMARY KEY CHECK (only = 1),
@@ -51,4 +54,4 @@ CREATE TABLE ping (
   at   INTEGER NOT NULL
 ) STRICT;
 
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;

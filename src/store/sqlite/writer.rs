@@ -284,6 +284,6 @@ fn is_sync_failure(error: &sqlx::Error) -> bool {
     matches!(super::code(error), Some(1034 | 1290))
 }
 
-fn micros(at: crate::event::Timestamp) -> i64 {
+pub(super) fn micros(at: crate::event::Timestamp) -> i64 {
     i64::try_from(at.as_micros()).unwrap_or(i64::MAX)
 }

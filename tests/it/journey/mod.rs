@@ -10,6 +10,7 @@ mod drain;
 mod identity;
 mod plugins;
 mod policies;
+mod postgres_faults;
 mod redis_faults;
 mod replays;
 mod reviewed;

@@ -11,24 +11,6 @@ use onceward::store::{Meta, Swap};
 
 use super::{Bench, HOUR, TIMEOUT, at, at_fence, claim, done, eventually, heartbeat, key, refused, success};
 
-/// Makes a test of each promise for each store.
-macro_rules! promises {
-    ($($name:ident),+ $(,)?) => {
-        promises!(@store memory $($name)+);
-        promises!(@store sqlite $($name)+);
-        promises!(@store redis $($name)+);
-        promises!(@store cluster $($name)+);
-    };
-    (@store $store:ident $($name:ident)+) => {
-        mod $store {
-            $(#[tokio::test]
-            async fn $name() {
-                super::$name(&super::Bench::$store().await).await;
-            })+
-        }
-    };
-}
-
 promises! {
     one_of_fifty_claims_wins,
     a_refusal_says_what_stands,

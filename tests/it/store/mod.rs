@@ -1,11 +1,34 @@
 //! The stores: one contract for all of them, and what each must survive on its own.
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+/// Makes a test of each promise for each store.
+macro_rules! promises {
+    ($($name:ident),+ $(,)?) => {
+        promises!(@store memory $($name)+);
+        promises!(@store sqlite $($name)+);
+        promises!(@store redis $($name)+);
+        promises!(@store cluster $($name)+);
+        promises!(@store postgres $($name)+);
+    };
+    (@store $store:ident $($name:ident)+) => {
+        mod $store {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(&super::Bench::$store().await).await;
+            })+
+        }
+    };
+}
+
 mod contract;
 mod model;
+mod people;
+mod postgres;
+mod postgres_faults;
 mod redis;
 mod redis_groups;
 mod sqlite;
+mod upgrade;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +40,7 @@ use onceward::idempotency::{Draft, Expect, Fence, Lease, Owner, Record, Revision
 use onceward::store::{Backend, Store, Stores, Swap};
 use tempfile::TempDir;
 
+use crate::support::postgres::Database;
 use crate::support::redis::RedisServer;
 use crate::support::redis_groups::Cluster;
 
@@ -27,34 +51,38 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A store under test, and what it stands on.
 struct Bench {
     stores: Stores,
-    _redis: Option<RedisServer>,
-    _cluster: Option<Cluster>,
-    _directory: Option<TempDir>,
+    _ground: Box<dyn std::any::Any + Send + Sync>,
 }
 
 impl Bench {
     async fn memory() -> Self {
         let stores = Stores::open(Backend::Memory, TIMEOUT).await.expect("memory opens");
-        Self { stores, _redis: None, _cluster: None, _directory: None }
+        Self { stores, _ground: Box::new(()) }
     }
 
     async fn sqlite() -> Self {
         let directory = TempDir::new().expect("a directory");
         let backend = Backend::Sqlite(directory.path().join("records.db"));
         let stores = Stores::open(backend, TIMEOUT).await.expect("the file opens");
-        Self { stores, _redis: None, _cluster: None, _directory: Some(directory) }
+        Self { stores, _ground: Box::new(directory) }
     }
 
     async fn redis() -> Self {
         let server = RedisServer::start();
         let stores = Stores::open(Backend::Redis(server.url()), TIMEOUT).await.expect("the address is good");
-        Self { stores, _redis: Some(server), _cluster: None, _directory: None }
+        Self { stores, _ground: Box::new(server) }
     }
 
     async fn cluster() -> Self {
         let cluster = Cluster::start(&[]);
         let stores = Stores::open(Backend::Redis(cluster.url()), TIMEOUT).await.expect("the address is good");
-        Self { stores, _redis: None, _cluster: Some(cluster), _directory: None }
+        Self { stores, _ground: Box::new(cluster) }
+    }
+
+    async fn postgres() -> Self {
+        let database = Database::new();
+        let stores = Stores::open(Backend::Postgres(database.url()), TIMEOUT).await.expect("the address is good");
+        Self { stores, _ground: Box::new(database) }
     }
 
     fn store(&self) -> Arc<dyn Store> {

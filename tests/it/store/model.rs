@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::event::{Fingerprint, PluginVersion, StoredBody, StoredResponse, Timestamp};
+use onceward::idempotency::history::{Step, Verb};
 use onceward::idempotency::record::{FailureClass, Status, UnknownReason};
 use onceward::idempotency::{Draft, Expect, Fence, Lease, Owner, Record, Revision, State, Ttl};
 use onceward::store::{Store, Swap};
@@ -79,6 +80,9 @@ fn a_state() -> impl Strategy<Value = State> {
             .prop_map(|(class, response)| State::Failed { class, response }),
         1 => proptest::sample::select(vec![Timeout, Broken, LeaseOver, Exhausted])
             .prop_map(|reason| State::Unknown { reason }),
+        1 => any::<String>().prop_map(|part| State::Alias { of: key(&part) }),
+        1 => (vec(any::<String>(), 0..3), any::<u64>())
+            .prop_map(|(fields, count)| State::Mismatch { fields, count, first_at: Timestamp::from_micros(count) }),
     ]
 }
 
@@ -95,8 +99,21 @@ fn a_draft() -> impl Strategy<Value = Draft> {
     let plugin = (any::<String>(), any::<String>()).prop_map(|(name, version)| PluginVersion { name, version });
     let said = (any::<bool>(), any::<bool>(), proptest::option::of(any::<String>()), plugin);
     let numbers = (fence, any::<u32>(), proptest::option::of(a_span()), ttl);
-    (a_state(), fingerprint, any::<String>(), numbers, said).prop_map(
-        |(state, fingerprint, owner, (fence, attempt, lease, ttl), (released, ambiguous, error, plugin))| Draft {
+    let steps = (any::<String>(), any::<u64>()).prop_map(|(by, at)| Step::Operator {
+        verb: Verb::Redeliver,
+        by,
+        at: Timestamp::from_micros(at),
+    });
+    let kept = (any::<String>(), vec(steps, 0..3), proptest::option::of(octets(50)));
+    (a_state(), fingerprint, any::<String>(), numbers, said, kept).prop_map(
+        |(
+            state,
+            fingerprint,
+            owner,
+            (fence, attempt, lease, ttl),
+            (released, ambiguous, error, plugin),
+            (route, history, request),
+        )| Draft {
             state,
             fingerprint,
             owner: Owner(owner),
@@ -108,9 +125,9 @@ fn a_draft() -> impl Strategy<Value = Draft> {
             ambiguous,
             error,
             plugin,
-            route: "stripe".into(),
-            history: Vec::new(),
-            request: None,
+            route,
+            history,
+            request,
         },
     )
 }
@@ -191,4 +208,10 @@ fn redis_keeps_to_the_rules() {
 #[test]
 fn sqlite_keeps_to_the_rules() {
     agree(open(Bench::sqlite()), 64);
+}
+
+/// The server's function decides and stamps as the pure rules do.
+#[test]
+fn postgres_keeps_to_the_rules() {
+    agree(open(Bench::postgres()), 96);
 }

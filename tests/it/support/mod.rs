@@ -6,8 +6,10 @@
 pub mod client;
 pub mod config;
 pub mod gateway;
+pub mod postgres;
 pub mod redis;
 pub mod redis_groups;
+pub mod relay;
 pub mod upstream;
 
 use std::time::{Duration, Instant};
