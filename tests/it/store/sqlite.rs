@@ -22,8 +22,13 @@ fn place() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
+/// A process that another test is just starting may hold a copy of the lock until it runs its program.
 async fn open(path: &Path) -> Sqlite {
-    Sqlite::open(path, TIMEOUT).await.expect("the file opens")
+    eventually("the file opens", async || match Sqlite::open(path, TIMEOUT).await {
+        Err(OpenError::InUse { .. }) => None,
+        opened => Some(opened.expect("the file opens")),
+    })
+    .await
 }
 
 async fn claimed(store: &Sqlite, name: &str) -> Record {
