@@ -83,6 +83,8 @@ impl Api {
     }
 }
 
+/// What the process has measured.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "Prometheus text.")))]
 async fn measured(State(api): State<Api>) -> impl IntoResponse {
     api.gateway.routes.all().iter().for_each(|route| route.meters.refresh());
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], api.metrics.render())

@@ -12,6 +12,8 @@ use super::{events, health, routes, verbs};
     paths(
         health::healthz,
         health::readyz,
+        super::measured,
+        document,
         routes::list,
         events::list,
         events::show,
@@ -33,6 +35,10 @@ impl Modify for Bearer {
 }
 
 /// The API, described.
+#[utoipa::path(get, path = "/v1/openapi.json", responses(
+    (status = 200, description = "This document."),
+    (status = 401, description = "No token."),
+), security(("bearer" = [])))]
 pub(super) async fn document() -> Json<utoipa::openapi::OpenApi> {
     Json(Document::openapi())
 }

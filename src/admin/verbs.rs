@@ -121,8 +121,10 @@ pub(super) async fn succeed(
     let body = to_bytes(body, BODY_MAX).await.map_err(|_| Problem::BodyTooLarge)?;
     let answer = match body.trim_ascii() {
         [] => Answer::default(),
-        json => serde_json::from_slice(json)
+        // A list of values would be read as the members in their order.
+        json @ [b'{', ..] => serde_json::from_slice(json)
             .map_err(|error| Problem::BadBody(format!("The answer is no JSON as expected: {error}.")))?,
+        _ => return Err(Problem::BadBody("The answer is a JSON object, or nothing.".to_owned())),
     };
     let namespace = query::one(query.as_deref().unwrap_or_default(), "namespace");
     let wish = Wish { by: &caller.name, tenant: &tenant, scope: &scope, key: &key, namespace: namespace.as_deref() };
