@@ -16,6 +16,7 @@ mod explanation;
 mod healthcheck;
 mod plugin;
 pub mod plugin_build;
+mod plugin_check;
 pub mod plugin_run;
 pub mod plugin_test;
 mod serve;
@@ -107,6 +108,8 @@ pub enum Done {
     Ok,
     /// 1: the check found faults.
     Faults,
+    /// Another one, between this program and its own child.
+    Code(u8),
 }
 
 impl Cli {
@@ -116,6 +119,7 @@ impl Cli {
         match result {
             Ok(Done::Ok) => ExitCode::SUCCESS,
             Ok(Done::Faults) => ExitCode::from(1),
+            Ok(Done::Code(code)) => ExitCode::from(code),
             Err(error) => {
                 let _ = writeln!(io::stderr(), "onceward: {}", causes(&error));
                 ExitCode::from(2)

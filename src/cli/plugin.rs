@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::{Done, out, plugin_build, plugin_run, plugin_test};
+use super::{Done, out, plugin_build, plugin_check, plugin_run, plugin_test};
 
 /// Plugins are WebAssembly components; docs/plugins.md shows how to write one.
 #[derive(Debug, Subcommand)]
@@ -22,6 +22,19 @@ pub enum PluginCommand {
         /// The cargo to build with.
         #[arg(long, env = "CARGO", default_value = "cargo", value_name = "PROGRAM", hide = true)]
         cargo: PathBuf,
+    },
+    /// Check a component as an upload would be: what it holds, whether it compiles within limits, what it says of itself.
+    Check {
+        /// The component.
+        #[arg(value_name = "FILE.wasm")]
+        file: PathBuf,
+    },
+    /// Compile a component from standard input to standard output: the limited child of `plugin check`.
+    #[command(hide = true)]
+    Compile {
+        /// Processor time.
+        #[arg(long)]
+        cpu_seconds: u64,
     },
     /// Run case files through a plugin: a line a case, then `N passed, N failed`.
     Test {
@@ -65,6 +78,11 @@ impl PluginCommand {
                 let plugin_build::Report { component, size, digest } = report;
                 out(&format!("{}\n  {size} bytes, sha256 {digest}\n", component.display()))?;
                 0
+            }
+            Self::Check { file } => plugin_check::check(&file, &mut stdout)?,
+            Self::Compile { cpu_seconds } => {
+                drop(stdout);
+                return Ok(Done::Code(crate::plugin::confined::child(cpu_seconds)?));
             }
             Self::Test { plugin, cases } => plugin_test::test(&plugin, &cases, &mut stdout)?,
             Self::Run { plugin, request } => plugin_run::run(&plugin, &request, &mut stdout)?,

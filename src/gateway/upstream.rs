@@ -1,5 +1,7 @@
 //! The upstream services of one data-plane core: a connection pool each, and the built-in echo service.
 
+mod strict;
+
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,7 +18,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use serde_json::json;
 use tower_service::Service;
 
@@ -25,6 +27,7 @@ use crate::config::refused_address;
 
 use super::reply::full;
 use super::{Body, BoxError};
+use strict::Strict;
 
 /// Most idle connections kept to one upstream by one core.
 const IDLE_MAX: usize = 256;
@@ -144,7 +147,7 @@ struct Dialler {
 type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
 impl Service<Uri> for Dialler {
-    type Response = <HttpsConnector<HttpConnector<Guarded>> as Service<Uri>>::Response;
+    type Response = TokioIo<Strict<TokioIo<<HttpsConnector<HttpConnector<Guarded>> as Service<Uri>>::Response>>>;
     type Error = BoxError;
     type Future = Connecting<Self::Response>;
 
@@ -156,9 +159,10 @@ impl Service<Uri> for Dialler {
         let within = self.within;
         let connecting = self.https.call(uri);
         Box::pin(async move {
-            tokio::time::timeout(within, connecting)
+            let connected = tokio::time::timeout(within, connecting)
                 .await
-                .unwrap_or_else(|_| Err(format!("no connection within {within:?}").into()))
+                .unwrap_or_else(|_| Err(format!("no connection within {within:?}").into()))?;
+            Ok(TokioIo::new(Strict::new(TokioIo::new(connected))))
         })
     }
 }

@@ -118,3 +118,6 @@ fn told(record: &Record, verb: Verb, by: &str, at: Timestamp) -> Vec<Step> {
     }
     history::with(&steps, Step::Operator { verb, by: by.to_owned(), at })
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use crate::event::{Fingerprint, PluginVersion, StoredBody, StoredResponse, Times
 const LEASE: Duration = Duration::from_secs(30);
 const WINDOW: Duration = Duration::from_hours(720);
 
-fn policy() -> Policy {
+pub(super) fn policy() -> Policy {
     Policy {
         window: WINDOW,
         lease: LEASE,
@@ -57,16 +57,16 @@ fn fingerprint(fields: &[(&str, u8)]) -> Fingerprint {
     Fingerprint { key_id: "k1".into(), digest, fields }
 }
 
-fn answer(status: u16) -> StoredResponse {
+pub(super) fn answer(status: u16) -> StoredResponse {
     StoredResponse { status, headers: vec![], body: StoredBody::Full(Bytes::from_static(b"done")) }
 }
 
-fn at(seconds: u64) -> Timestamp {
+pub(super) fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_790_000_000_000_000 + seconds * 1_000_000)
 }
 
 /// A record that was claimed at 0 by `first` with the fingerprint 1.
-fn record(state: State) -> Record {
+pub(super) fn record(state: State) -> Record {
     Record {
         state,
         fingerprint: fingerprint(&[("/amount", 1)]),
@@ -87,12 +87,12 @@ fn record(state: State) -> Record {
     }
 }
 
-fn failed(class: FailureClass, response: Option<StoredResponse>) -> State {
+pub(super) fn failed(class: FailureClass, response: Option<StoredResponse>) -> State {
     State::Failed { class, response }
 }
 
 /// What a delivery with this amount gets at this second.
-fn decide(seen: &Record, amount: u8, second: u64, policy: &Policy) -> Decision {
+pub(super) fn decide(seen: &Record, amount: u8, second: u64, policy: &Policy) -> Decision {
     let (owner, print, plugin) = (Owner("second".into()), fingerprint(&[("/amount", amount)]), plugin("1"));
     on_request(
         Some(seen),

@@ -83,7 +83,7 @@ impl Engine {
     /// When the bytes are no plugin; the message says what to do.
     pub fn load(&self, name: &str, wasm: &[u8]) -> Result<Plugin, LoadError> {
         let shared = Arc::clone(&self.shared);
-        check_form(wasm)?;
+        Plugin::check_form(wasm)?;
         let component =
             Component::from_binary(&shared.engine, wasm).map_err(|error| LoadError::Invalid(format!("{error:#}")))?;
         check_names(&shared, &component)?;
@@ -100,6 +100,21 @@ impl Engine {
 }
 
 impl Plugin {
+    /// Whether bytes are a component at all, by their first few.
+    ///
+    /// # Errors
+    /// [`LoadError`] for text, native code and bare modules.
+    pub fn check_form(wasm: &[u8]) -> Result<(), LoadError> {
+        if wasmtime::Engine::detect_precompiled(wasm).is_some() {
+            return Err(LoadError::Precompiled);
+        }
+        match wasm {
+            [b'\0', b'a', b's', b'm', 1, 0, 0, 0, ..] => Err(LoadError::CoreModule),
+            [b'\0', b'a', b's', b'm', ..] => Ok(()),
+            _ => Err(LoadError::NotBinary),
+        }
+    }
+
     /// What it says of itself.
     pub fn descriptor(&self) -> &Descriptor {
         &self.0.descriptor
@@ -131,17 +146,6 @@ impl Plugin {
                 Level::Error => tracing::error!(plugin = name, version, "{text}"),
             }
         }
-    }
-}
-
-fn check_form(wasm: &[u8]) -> Result<(), LoadError> {
-    if wasmtime::Engine::detect_precompiled(wasm).is_some() {
-        return Err(LoadError::Precompiled);
-    }
-    match wasm {
-        [b'\0', b'a', b's', b'm', 1, 0, 0, 0, ..] => Err(LoadError::CoreModule),
-        [b'\0', b'a', b's', b'm', ..] => Ok(()),
-        _ => Err(LoadError::NotBinary),
     }
 }
 

@@ -7,6 +7,8 @@
 mod bindings;
 pub mod bundled;
 mod call;
+pub mod caps;
+pub mod confined;
 mod crypto;
 mod engine;
 mod failure;

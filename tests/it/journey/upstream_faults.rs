@@ -172,7 +172,7 @@ async fn s46_connections_that_close() {
 /// Scenario 47: an answer that could be read in two ways is none: 502, and nothing kept.
 #[tokio::test]
 async fn s47_answers_that_cannot_be_trusted() {
-    let answers: [(&str, &[u8]); 10] = [
+    let answers: [(&str, &[u8]); 12] = [
         (
             "CL and TE",
             b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
@@ -185,6 +185,8 @@ async fn s47_answers_that_cannot_be_trusted() {
         ("space before the colon", b"HTTP/1.1 200 OK\r\ncontent-length : 3\r\n\r\nabc"),
         ("101 unasked", b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nabc"),
         ("a bad chunk size", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0x3\r\nabc\r\n0\r\n\r\n"),
+        ("lines that end in LF alone", b"HTTP/1.1 200 OK\ncontent-length: 3\n\nabc"),
+        ("one line that ends in LF alone", b"HTTP/1.1 200 OK\r\nx-a: 1\ncontent-length: 3\r\n\r\nabc"),
         ("no HTTP", b"220 mail.example ESMTP\r\n"),
     ];
     let upstream = bad_once(move |id| Act::WriteAndClose(answers[number(id)].1.to_vec())).await;

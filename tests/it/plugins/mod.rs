@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod bundled;
+mod check;
 mod dist;
 pub mod guest;
 mod hostile;
