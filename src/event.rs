@@ -172,7 +172,8 @@ impl ScopeKey {
         self.prefix() + &self.readable_key()
     }
 
-    fn prefix(&self) -> String {
+    /// What stands before the key in [`Self::readable`].
+    pub fn prefix(&self) -> String {
         if self.namespace.is_empty() {
             format!("{}:{}:", self.tenant, self.scope)
         } else {

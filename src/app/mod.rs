@@ -248,13 +248,13 @@ fn backend(url: &StoreUrl) -> Result<Backend, AppError> {
     match url {
         StoreUrl::Memory => Ok(Backend::Memory),
         StoreUrl::Sqlite(path) => Ok(Backend::Sqlite(path.clone())),
-        StoreUrl::Redis(url) => Ok(Backend::Redis(url.clone())),
-        StoreUrl::RedisSentinel(_) | StoreUrl::RedisCluster(_) | StoreUrl::Postgres(_) => {
-            Err(AppError::Faults(vec![Fault::new(
-                "store.url",
-                format!("{url} is not built yet; use memory:, sqlite:PATH or redis://"),
-            )]))
+        StoreUrl::Redis(url) | StoreUrl::RedisSentinel(url) | StoreUrl::RedisCluster(url) => {
+            Ok(Backend::Redis(url.clone()))
         }
+        StoreUrl::Postgres(_) => Err(AppError::Faults(vec![Fault::new(
+            "store.url",
+            format!("{url} is not built yet; use memory:, sqlite:PATH or redis://"),
+        )])),
     }
 }
 

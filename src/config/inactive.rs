@@ -16,9 +16,11 @@ const REGISTRY_DEFAULT: &str = "file:plugins-registry";
 /// The name of a store that cannot be used yet, which stops the start; none for those that can.
 pub(super) fn store_not_built(url: &StoreUrl) -> Option<&'static str> {
     match url {
-        StoreUrl::Memory | StoreUrl::Sqlite(_) | StoreUrl::Redis(_) => None,
-        StoreUrl::RedisSentinel(_) => Some("Redis behind Sentinel"),
-        StoreUrl::RedisCluster(_) => Some("Redis Cluster"),
+        StoreUrl::Memory
+        | StoreUrl::Sqlite(_)
+        | StoreUrl::Redis(_)
+        | StoreUrl::RedisSentinel(_)
+        | StoreUrl::RedisCluster(_) => None,
         StoreUrl::Postgres(_) => Some("PostgreSQL"),
     }
 }

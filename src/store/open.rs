@@ -14,7 +14,7 @@ pub enum Backend {
     Memory,
     /// A file, made when it is not there.
     Sqlite(PathBuf),
-    /// A `redis://` or `rediss://` address, which may hold a password.
+    /// A `redis://`, `rediss://`, `redis+sentinel://` or `redis+cluster://` address, which may hold a password.
     Redis(String),
 }
 

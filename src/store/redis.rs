@@ -1,19 +1,28 @@
 //! Records in Redis (7 or newer): a hash a key, changed by one script in one round trip.
 
+mod address;
 mod link;
+mod look;
+mod names;
+mod script;
+mod target;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::{Cmd, FromRedisValue, RedisError, ServerErrorKind, Value, cmd};
+use tokio::time::Instant;
 
 use crate::event::{ScopeKey, Timestamp};
-use crate::idempotency::{Draft, Expect, Fence, Lease, Record, State, Ttl};
+use crate::idempotency::{Draft, Expect, Fence, Record};
 
-use super::codec::{self, COLUMNS};
+use super::codec;
 use super::{Entry, Facts, Filter, Found, Listed, Meta, Seen, Store, StoreError, StoreFault, Swap};
-use link::{Connection, Link};
+use link::Link;
+use names::Names;
+use script::{Script, is_open, swap_args};
+use target::{Commands, Target};
 
 const SWAP: &str = include_str!("redis/swap.lua");
 const PEEK: &str = include_str!("redis/peek.lua");
@@ -23,10 +32,7 @@ const META_KEY: &str = "onceward:meta";
 const PING_KEY: &str = "onceward:ping";
 const PING_TTL_MS: u64 = 1000;
 
-/// The longest lease or life, 100 years: later moments would no longer be exact in the doubles that Lua computes with.
-const SPAN_MAX: Duration = Duration::from_hours(24 * 365 * 100);
-
-/// A handle on a Redis server: one connection, for one runtime. Make one a core.
+/// A handle on a Redis: one server, the master behind Sentinels, or a cluster. One connection, for one runtime; make one a core.
 ///
 /// Redis acknowledges a write before its replicas have it, so a failover may lose a claim; the fence, which is seeded from the
 /// clock, then still tells the two owners apart.
@@ -40,13 +46,13 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// A handle for a `redis://` or `rediss://` address. Connects when first used, so a server that is down now may come later.
+    /// A handle for a `redis://`, `rediss://`, `redis+sentinel://` or `redis+cluster://` address. Connects when first used, so a server that is down now may come later.
     /// `timeout` is the longest that one call may take, connecting included.
     ///
     /// # Errors
     /// When the address cannot be read. Its text is not repeated, since it may hold a password.
     pub fn new(url: &str, timeout: Duration) -> Result<Self, RedisError> {
-        Ok(Self::over(Link::new(url)?, timeout))
+        Ok(Self::over(Link::to(Target::new(url)?), timeout))
     }
 
     /// A further handle on the same server, with a connection of its own.
@@ -68,45 +74,51 @@ impl Redis {
         }
     }
 
+    fn names(&self) -> Names {
+        Names { tagged: self.link.target().is_cluster() }
+    }
+
     async fn run<T: FromRedisValue>(
         &self,
         script: &Script,
-        key: &str,
+        keys: &[&str],
         args: &[Cow<'_, [u8]>],
     ) -> Result<T, StoreError> {
-        let reply = self
-            .bounded(async |mut connection: Connection| {
-                match script.by_hash(key, args).query_async(&mut connection.commands).await {
-                    // After a restart, a failover or SCRIPT FLUSH. EVAL, not a reload first: another flush could come between.
-                    Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                        script.by_source(key, args).query_async(&mut connection.commands).await
-                    }
-                    reply => reply,
-                }
-            })
-            .await?;
+        let reply = self.bounded(&Call::Script(script, keys, args)).await?;
         T::from_redis_value(reply).map_err(|error| corrupt(&error))
     }
 
     /// One call on the connection, within the deadline.
-    async fn bounded(
-        &self,
-        call: impl AsyncFnOnce(Connection) -> Result<Value, RedisError>,
-    ) -> Result<Value, StoreError> {
-        let deadline = tokio::time::Instant::now() + self.timeout;
+    async fn bounded(&self, call: &Call<'_>) -> Result<Value, StoreError> {
+        let deadline = Instant::now() + self.timeout;
+        match self.once(deadline, call).await {
+            // A master that was demoted keeps its connections and refuses every write. It did nothing, so the same call may go to
+            // whoever is the master now.
+            Err(refused) if refused.read_only => match self.once(deadline, call).await {
+                // Nobody else is there yet: what the one that was there said tells more.
+                Err(unsent) if !unsent.error.may_be_applied() => Err(refused),
+                done => done,
+            },
+            done => done,
+        }
+        .map_err(|fault| fault.error)
+    }
+
+    async fn once(&self, deadline: Instant, call: &Call<'_>) -> Result<Value, Fault> {
         let connection = match tokio::time::timeout_at(deadline, self.link.connection()).await {
             Ok(connection) => connection?,
-            Err(_) => return Err(StoreError::new(StoreFault::Unreachable, "no connection in time").not_applied()),
+            Err(_) => {
+                return Err(StoreError::new(StoreFault::Unreachable, "no connection in time").not_applied().into());
+            }
         };
-        match tokio::time::timeout_at(deadline, call(connection.clone())).await {
+        match tokio::time::timeout_at(deadline, call.on(connection.commands.clone())).await {
             Ok(Ok(reply)) => {
                 self.link.succeeded();
                 Ok(reply)
             }
             Ok(Err(error)) => {
-                let fault = fault(&error);
-                // A master that was demoted keeps its connections and refuses every write: look for the new one.
-                if fault.kind == StoreFault::Unreachable || error.kind() == ServerErrorKind::ReadOnly.into() {
+                let fault = Fault { read_only: error.kind() == ServerErrorKind::ReadOnly.into(), error: fault(&error) };
+                if fault.read_only || fault.error.kind == StoreFault::Unreachable {
                     self.link.retire(&connection);
                 }
                 Err(fault)
@@ -114,9 +126,47 @@ impl Redis {
             Err(_) => {
                 // Its reply may still come. Nobody else shall wait behind it, or ever read it as theirs.
                 self.link.retire(&connection);
-                Err(StoreError::new(StoreFault::Timeout, format_args!("no reply within {:?}", self.timeout)))
+                Err(StoreError::new(StoreFault::Timeout, format_args!("no reply within {:?}", self.timeout)).into())
             }
         }
+    }
+}
+
+/// What is asked of a Redis.
+enum Call<'a> {
+    /// A script, with its keys and arguments.
+    Script(&'a Script, &'a [&'a str], &'a [Cow<'a, [u8]>]),
+    /// A command, where its key lives.
+    Command(&'a Cmd),
+    /// A command to a node.
+    At(&'a str, &'a Cmd),
+}
+
+impl Call<'_> {
+    async fn on(&self, mut commands: Commands) -> Result<Value, RedisError> {
+        match self {
+            Self::Script(script, keys, args) => match commands.query(&script.by_hash(keys, args)).await {
+                // After a restart, a failover or SCRIPT FLUSH. EVAL, not a reload first: another flush could come between.
+                Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                    commands.query(&script.by_source(keys, args)).await
+                }
+                reply => reply,
+            },
+            Self::Command(command) => commands.query(command).await,
+            Self::At(node, command) => commands.at(node, command).await,
+        }
+    }
+}
+
+/// A call that failed, and whether it met a server that takes no writes.
+struct Fault {
+    error: StoreError,
+    read_only: bool,
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self { error, read_only: false }
     }
 }
 
@@ -128,7 +178,18 @@ impl Store for Redis {
             Fence::Keep => &self.renew,
         };
         let content = codec::content(draft);
-        let reply: Vec<Value> = self.run(script, &record_key(key), &swap_args(expect, draft, &content)).await?;
+        let name = codec::notes::key(key);
+        let args = swap_args(expect, draft, &content, (&name, &key.namespace));
+        let (record, index) = (self.names().record(key), Names::index(&key.tenant));
+        let namespaces = Names::namespaces(&key.tenant, &key.scope);
+        let reply: Vec<Value> = if self.names().tagged {
+            let keys = [record.as_str()];
+            let reply = self.run(script, &keys, &args);
+            let beside = self.index_beside(key, &record, is_open(draft.state.status()), draft.fence);
+            tokio::join!(reply, beside).0?
+        } else {
+            self.run(script, &[&record, &index, &namespaces], &args).await?
+        };
         match <[Value; 6]>::try_from(reply) {
             Ok([_, now, fence, started_at, lease_until, expires_at]) => {
                 let stamped = draft.stamp(time(now)?, None);
@@ -148,26 +209,22 @@ impl Store for Redis {
     }
 
     async fn peek(&self, key: &ScopeKey) -> Result<Seen, StoreError> {
-        let (now, fields): (Value, Value) = self.run(&self.peek, &record_key(key), &[]).await?;
+        let (now, fields): (Value, Value) = self.run(&self.peek, &[&self.names().record(key)], &[]).await?;
         seen(now, fields)
     }
 
     /// A write, since a full or demoted server answers everything else.
     async fn ping(&self) -> Result<(), StoreError> {
-        self.bounded(async |mut connection: Connection| {
-            let mut set = cmd("SET");
-            set.arg(PING_KEY).arg(1).arg("PX").arg(PING_TTL_MS);
-            set.query_async(&mut connection.commands).await
-        })
-        .await
-        .map(|_| ())
+        let mut set = cmd("SET");
+        set.arg(PING_KEY).arg(1).arg("PX").arg(PING_TTL_MS);
+        self.bounded(&Call::Command(&set)).await.map(|_| ())
     }
 
     async fn meta(&self, offer: Meta) -> Result<Found, StoreError> {
         let digest_key = hex::encode(offer.digest_key);
         let args = [Cow::Borrowed(offer.epoch.as_bytes()), Cow::Borrowed(digest_key.as_bytes())];
         let (made, epoch, digest_key): (bool, Option<String>, Option<String>) =
-            self.run(&self.meta, META_KEY, &args).await?;
+            self.run(&self.meta, &[META_KEY], &args).await?;
         let digest_key = digest_key.and_then(|text| hex::decode(text).ok()?.try_into().ok());
         match (epoch, digest_key) {
             (Some(epoch), Some(digest_key)) => Ok(Found { meta: Meta { epoch, digest_key }, made }),
@@ -175,115 +232,17 @@ impl Store for Redis {
         }
     }
 
-    async fn list(&self, _tenant: &str, _filter: &Filter) -> Result<Listed, StoreError> {
-        Err(StoreError::new(StoreFault::Refused, "LATER"))
+    async fn list(&self, tenant: &str, filter: &Filter) -> Result<Listed, StoreError> {
+        look::list(self, tenant, filter).await
     }
 
-    async fn find(&self, _tenant: &str, _scope: &str, _readable_key: &str) -> Result<Vec<Entry>, StoreError> {
-        Err(StoreError::new(StoreFault::Refused, "LATER"))
+    async fn find(&self, tenant: &str, scope: &str, readable_key: &str) -> Result<Vec<Entry>, StoreError> {
+        look::find(self, tenant, scope, readable_key).await
     }
 
     async fn facts(&self) -> Result<Facts, StoreError> {
-        Err(StoreError::new(StoreFault::Refused, "LATER"))
+        look::facts(self).await
     }
-}
-
-/// A script and its name on the server.
-struct Script {
-    source: String,
-    hash: String,
-}
-
-impl Script {
-    fn new(source: String) -> Self {
-        let hash = redis::Script::new(&source).get_hash().to_owned();
-        Self { source, hash }
-    }
-
-    fn by_hash(&self, key: &str, args: &[Cow<'_, [u8]>]) -> Cmd {
-        command("EVALSHA", &self.hash, key, args)
-    }
-
-    fn by_source(&self, key: &str, args: &[Cow<'_, [u8]>]) -> Cmd {
-        command("EVAL", &self.source, key, args)
-    }
-}
-
-fn command(verb: &str, script: &str, key: &str, args: &[Cow<'_, [u8]>]) -> Cmd {
-    let mut command = cmd(verb);
-    command.arg(script).arg(1).arg(key);
-    for arg in args {
-        command.arg(arg.as_ref());
-    }
-    command
-}
-
-/// The name of a record in Redis: readable where that is unique. Tenants and scopes hold no separator, but a namespace is the
-/// plugin's own word.
-fn record_key(key: &ScopeKey) -> String {
-    let plain = |part: &String| !part.contains([':', '@']);
-    if plain(&key.tenant) && plain(&key.scope) && plain(&key.namespace) {
-        format!("onceward:rec:{}", key.readable())
-    } else {
-        format!("onceward:rec:sha256-{}", hex::encode(key.digest()))
-    }
-}
-
-/// The arguments of `swap.lua`, in its order.
-fn swap_args<'a>(expect: Expect, draft: &Draft, content: &'a codec::Columns) -> Vec<Cow<'a, [u8]>> {
-    let (lease, fence, status) = match expect {
-        Expect::Absent => ("absent", String::new(), ""),
-        Expect::At { revision, lease } => {
-            let lease = match lease {
-                Lease::Live => "live",
-                Lease::Over => "over",
-                Lease::Any => "any",
-            };
-            (lease, revision.fence.to_string(), revision.status.as_str())
-        }
-    };
-    let floor = match draft.fence {
-        Fence::Next { floor } => floor.to_string(),
-        Fence::Keep => String::new(),
-    };
-    let (ttl, least) = match draft.ttl {
-        Ttl::AtLeast(ttl) => (ttl, "1"),
-        Ttl::Exactly(ttl) => (ttl, "0"),
-    };
-    let ends = if draft.state == State::Processing { "0" } else { "1" };
-    let stale = COLUMNS.iter().filter(|name| !STAMPED.contains(name) && content.iter().all(|(set, _)| set != *name));
-    let stale = stale.collect::<Vec<_>>();
-
-    let mut args = Vec::with_capacity(64);
-    args.push(borrowed(lease));
-    args.push(owned(fence));
-    args.push(borrowed(status));
-    args.push(owned(floor));
-    args.push(owned(draft.lease.map_or_else(String::new, micros)));
-    args.push(owned(micros(ttl)));
-    args.push(borrowed(least));
-    args.push(borrowed(ends));
-    args.push(owned(stale.len().to_string()));
-    args.extend(stale.into_iter().map(|name| borrowed(name)));
-    for (name, cell) in content {
-        args.extend([borrowed(name), Cow::Borrowed(cell.as_bytes())]);
-    }
-    args
-}
-
-/// What the script writes or clears by its own clock.
-const STAMPED: [&str; 5] = ["fence", "started_at", "finished_at", "lease_until", "expires_at"];
-
-fn borrowed(text: &str) -> Cow<'_, [u8]> {
-    Cow::Borrowed(text.as_bytes())
-}
-
-fn owned(text: String) -> Cow<'static, [u8]> {
-    Cow::Owned(text.into_bytes())
-}
-
-fn micros(span: Duration) -> String {
-    span.min(SPAN_MAX).as_micros().to_string()
 }
 
 /// What a key holds, from the fields of its hash. The server clears expired keys away a little late; here they are absent on time.

@@ -1,15 +1,15 @@
-//! One connection to a Redis server, made when it is first needed and made anew when it is no longer good.
+//! One connection to a Redis, made when it is first needed and made anew when it is no longer good.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError};
 use tokio::time::Instant;
 
 use crate::store::{StoreError, StoreFault};
+
+use super::target::{Commands, Target};
 
 /// Calls that wait for the socket; more of them wait for a place, each to its own deadline.
 const QUEUED_MAX: usize = 1024;
@@ -17,9 +17,9 @@ const QUEUED_MAX: usize = 1024;
 const BACKOFF_FIRST: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// The way to one server. Calls share a connection; a caller that gives up costs the connection, never a mixed-up reply.
+/// The way to one Redis. Calls share a connection; a caller that gives up costs the connection, never a mixed-up reply.
 pub(super) struct Link {
-    client: Client,
+    target: Target,
     live: Mutex<Option<Connection>>,
     /// Held while a connection is made, so that a crowd of callers makes one.
     last_attempt: tokio::sync::Mutex<Option<Instant>>,
@@ -30,34 +30,29 @@ pub(super) struct Link {
 /// A connection, and whether anyone found it unfit.
 #[derive(Clone)]
 pub(super) struct Connection {
-    pub(super) commands: MultiplexedConnection,
+    pub(super) commands: Commands,
     broken: Arc<AtomicBool>,
 }
 
 impl Link {
-    /// Reads the address; connects nowhere yet.
-    pub(super) fn new(url: &str) -> Result<Self, RedisError> {
-        let info = url.into_connection_info()?;
-        // RESP3 alone reports a closed connection at once, so that an idle one that went away does not cost the next caller.
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        // Small commands must not wait for the acknowledgement of the ones before.
-        let tcp = TcpSettings::default().set_nodelay(true);
-        let client = Client::open(info.set_redis_settings(settings).set_tcp_settings(tcp))?;
-        Ok(Self::to(client))
-    }
-
-    /// Another link to the same server.
+    /// Another link to the same Redis.
     pub(super) fn another(&self) -> Self {
-        Self::to(self.client.clone())
+        Self::to(self.target.clone())
     }
 
-    fn to(client: Client) -> Self {
+    /// To this Redis; connects nowhere yet.
+    pub(super) fn to(target: Target) -> Self {
         Self {
-            client,
+            target,
             live: Mutex::new(None),
             last_attempt: tokio::sync::Mutex::new(None),
             attempts: AtomicU32::new(0),
         }
+    }
+
+    /// What it leads to.
+    pub(super) fn target(&self) -> &Target {
+        &self.target
     }
 
     /// The connection, made now if there is none. The caller's deadline bounds the wait.
@@ -80,12 +75,12 @@ impl Link {
         // Counted before the outcome: this future may be dropped at its caller's deadline.
         *last_attempt = Some(Instant::now());
         self.attempts.store(attempts.saturating_add(1), Ordering::Relaxed);
-        let connection = self.connect().await.map_err(|error| unreachable(&error))?;
+        let connection = self.connect(attempts).await.map_err(|error| unreachable(&error))?;
         *self.live() = Some(connection.clone());
         Ok(connection)
     }
 
-    async fn connect(&self) -> Result<Connection, RedisError> {
+    async fn connect(&self, attempt: u32) -> Result<Connection, RedisError> {
         let broken = Arc::new(AtomicBool::new(false));
         let closed = broken.clone();
         let config = AsyncConnectionConfig::new()
@@ -98,7 +93,7 @@ impl Link {
                 }
                 Ok::<(), redis::aio::SendError>(())
             });
-        let commands = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let commands = self.target.connect(attempt, &config).await?;
         Ok(Connection { commands, broken })
     }
 

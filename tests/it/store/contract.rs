@@ -17,6 +17,7 @@ macro_rules! promises {
         promises!(@store memory $($name)+);
         promises!(@store sqlite $($name)+);
         promises!(@store redis $($name)+);
+        promises!(@store cluster $($name)+);
     };
     (@store $store:ident $($name:ident)+) => {
         mod $store {

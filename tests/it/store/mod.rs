@@ -4,6 +4,7 @@
 mod contract;
 mod model;
 mod redis;
+mod redis_groups;
 mod sqlite;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use onceward::store::{Backend, Store, Stores, Swap};
 use tempfile::TempDir;
 
 use crate::support::redis::RedisServer;
+use crate::support::redis_groups::Cluster;
 
 /// Longer than any call here takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,26 +28,33 @@ const HOUR: Duration = Duration::from_secs(3600);
 struct Bench {
     stores: Stores,
     _redis: Option<RedisServer>,
+    _cluster: Option<Cluster>,
     _directory: Option<TempDir>,
 }
 
 impl Bench {
     async fn memory() -> Self {
         let stores = Stores::open(Backend::Memory, TIMEOUT).await.expect("memory opens");
-        Self { stores, _redis: None, _directory: None }
+        Self { stores, _redis: None, _cluster: None, _directory: None }
     }
 
     async fn sqlite() -> Self {
         let directory = TempDir::new().expect("a directory");
         let backend = Backend::Sqlite(directory.path().join("records.db"));
         let stores = Stores::open(backend, TIMEOUT).await.expect("the file opens");
-        Self { stores, _redis: None, _directory: Some(directory) }
+        Self { stores, _redis: None, _cluster: None, _directory: Some(directory) }
     }
 
     async fn redis() -> Self {
         let server = RedisServer::start();
         let stores = Stores::open(Backend::Redis(server.url()), TIMEOUT).await.expect("the address is good");
-        Self { stores, _redis: Some(server), _directory: None }
+        Self { stores, _redis: Some(server), _cluster: None, _directory: None }
+    }
+
+    async fn cluster() -> Self {
+        let cluster = Cluster::start(&[]);
+        let stores = Stores::open(Backend::Redis(cluster.url()), TIMEOUT).await.expect("the address is good");
+        Self { stores, _redis: None, _cluster: Some(cluster), _directory: None }
     }
 
     fn store(&self) -> Arc<dyn Store> {

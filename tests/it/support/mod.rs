@@ -7,6 +7,7 @@ pub mod client;
 pub mod config;
 pub mod gateway;
 pub mod redis;
+pub mod redis_groups;
 pub mod upstream;
 
 use std::time::{Duration, Instant};

@@ -14,6 +14,7 @@ pub struct RedisServer {
     port: u16,
     directory: TempDir,
     options: Vec<String>,
+    sentinel: bool,
     process: Option<Child>,
 }
 
@@ -38,9 +39,35 @@ impl RedisServer {
         Self::stopped_with(&[])
     }
 
+    /// Starts a Sentinel with this configuration.
+    pub fn start_sentinel(config: &str) -> Self {
+        let mut server = Self::stopped_with(&[]);
+        let file = server.directory.path().join("sentinel.conf");
+        loop {
+            std::fs::write(&file, format!("port {}\nbind 127.0.0.1\n{config}", server.port)).expect("a file");
+            server.sentinel = true;
+            if server.up() {
+                return server;
+            }
+            server.port = free_port();
+        }
+    }
+
+    /// The value of an option that it was started with.
+    pub fn option(&self, name: &str) -> String {
+        let at = self.options.iter().position(|option| option == name).expect("an option of this server");
+        self.options[at + 1].clone()
+    }
+
     fn stopped_with(options: &[&str]) -> Self {
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        Self { port: free_port(), directory: TempDir::new().expect("a directory"), options, process: None }
+        Self {
+            port: free_port(),
+            directory: TempDir::new().expect("a directory"),
+            options,
+            sentinel: false,
+            process: None,
+        }
     }
 
     /// Where it listens.
@@ -94,8 +121,13 @@ impl RedisServer {
 
     /// Starts the process and waits until it answers; false if it ended first.
     fn up(&mut self) -> bool {
-        let mut process = Command::new("redis-server")
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        let mut command = Command::new("redis-server");
+        if self.sentinel {
+            command.args(["sentinel.conf", "--sentinel"]);
+        } else {
+            command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        }
+        let mut process = command
             .args(&self.options)
             .current_dir(self.directory.path())
             .stdout(Stdio::null())

@@ -1,0 +1,138 @@
+//! Several Redis servers that belong together: a cluster, and a master with its replica behind Sentinels.
+
+use std::time::{Duration, Instant};
+
+use super::redis::RedisServer;
+
+const FORMS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Three masters with a third of the slots each, no replicas.
+pub struct Cluster {
+    pub nodes: Vec<RedisServer>,
+}
+
+impl Cluster {
+    /// Forms a cluster and waits until every node serves. `options` stand on each server's command line.
+    pub fn start(options: &[&str]) -> Self {
+        let all = [options, &["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]].concat();
+        let nodes: Vec<RedisServer> = (0..3)
+            .map(|_| RedisServer::start_with(&[all.as_slice(), &["--cluster-port", &bus_port()]].concat()))
+            .collect();
+        for (node, slots) in nodes.iter().zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")]) {
+            assert_eq!(node.cli(&["CLUSTER", "ADDSLOTSRANGE", slots.0, slots.1]), "OK");
+        }
+        for node in &nodes[1..] {
+            let port = nodes[0].port().to_string();
+            assert_eq!(node.cli(&["CLUSTER", "MEET", "127.0.0.1", &port, &nodes[0].option("--cluster-port")]), "OK");
+        }
+        let cluster = Self { nodes };
+        cluster.wait();
+        cluster
+    }
+
+    /// Waits until every node says that all is well and knows all others.
+    pub fn wait(&self) {
+        until("the cluster forms", || {
+            self.nodes.iter().all(|node| {
+                let info = node.cli(&["CLUSTER", "INFO"]);
+                info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
+            })
+        });
+    }
+
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis+cluster://{}", hosts.join(","))
+    }
+
+    /// The node with this id, as the cluster knows it.
+    pub fn id(&self, node: usize) -> String {
+        self.nodes[node].cli(&["CLUSTER", "MYID"])
+    }
+}
+
+/// A master and a replica, and three Sentinels that watch them.
+pub struct Watched {
+    pub servers: Vec<RedisServer>,
+    pub sentinels: Vec<RedisServer>,
+}
+
+/// The master's name.
+pub const MASTER: &str = "pay";
+
+impl Watched {
+    /// Starts all and waits until the Sentinels agree.
+    pub fn start() -> Self {
+        let master = RedisServer::start();
+        let port = master.port().to_string();
+        let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
+        let servers = vec![master, replica];
+        let sentinels: Vec<RedisServer> = (0..3)
+            .map(|_| {
+                RedisServer::start_sentinel(&format!(
+                    "sentinel monitor {MASTER} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {MASTER} 400\n\
+                     sentinel failover-timeout {MASTER} 2000\n"
+                ))
+            })
+            .collect();
+        let watched = Self { servers, sentinels };
+        until("the Sentinels agree", || {
+            watched.sentinels.iter().all(|sentinel| {
+                sentinel.cli(&["SENTINEL", "CKQUORUM", MASTER]).starts_with("OK 3")
+                    && sentinel.cli(&["SENTINEL", "REPLICAS", MASTER]).contains(&watched.servers[1].port().to_string())
+            })
+        });
+        until("the replica follows", || {
+            watched.servers[1].cli(&["INFO", "replication"]).contains("master_link_status:up")
+        });
+        watched
+    }
+
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self.sentinels.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis+sentinel://{}/{MASTER}", hosts.join(","))
+    }
+
+    /// Which of the servers the Sentinels call the master.
+    pub fn master(&self) -> usize {
+        let told = self.sentinels[0].cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]);
+        let port = told.lines().last().unwrap_or_default().to_owned();
+        self.servers.iter().position(|server| server.port().to_string() == port).expect("one of ours")
+    }
+
+    /// Makes the replica the master, and waits until all Sentinels say so.
+    pub fn fail_over(&self) {
+        let before = self.master();
+        let mut asked = String::new();
+        until("a failover begins", || {
+            asked = self.sentinels[0].cli(&["SENTINEL", "FAILOVER", MASTER]);
+            asked == "OK"
+        });
+        self.wait_for_other_than(before);
+    }
+
+    /// Waits until all Sentinels name another master, which is one.
+    pub fn wait_for_other_than(&self, before: usize) {
+        let other = self.servers[1 - before].port().to_string();
+        until("another master", || {
+            self.sentinels
+                .iter()
+                .all(|sentinel| sentinel.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]).ends_with(&other))
+                && self.servers[1 - before].cli(&["ROLE"]).starts_with("master")
+        });
+    }
+}
+
+#[track_caller]
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + FORMS_WITHIN;
+    while !holds() {
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        #[expect(clippy::disallowed_methods, reason = "a test that waits for other processes")]
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn bus_port() -> String {
+    super::redis::free_port().to_string()
+}
