@@ -8,6 +8,7 @@ use super::rig::{Rig, config};
 use crate::journey::rig::{bad_once, event};
 use crate::support::config::SQLITE;
 use crate::support::gateway::Home;
+use crate::support::redis::RedisServer;
 use crate::support::upstream::{Act, Upstream, answer};
 
 fn explain(home: &Home, arguments: &[&str]) -> Output {
@@ -27,12 +28,19 @@ fn decisions(told: &Value) -> Vec<String> {
 
 #[tokio::test]
 async fn it_tells_what_the_next_delivery_then_gets() {
+    let redis = RedisServer::start();
+    foretells(&redis.url()).await;
+    foretells(SQLITE).await;
+}
+
+/// Beside a running gateway over this store.
+async fn foretells(store: &str) {
     let upstream = bad_once(|id| match id {
         "silent" => Act::Silence,
         "refused" => answer(500, &[], b"no"),
         _ => answer(201, &[], b"made"),
     });
-    let rig = Rig::over(SQLITE, upstream.await, "unknown = \"hold\"\nlease = \"300ms\"");
+    let rig = Rig::over(store, upstream.await, "unknown = \"hold\"\nlease = \"300ms\"");
     for id in ["ok", "silent", "refused"] {
         rig.pay(&event(id, 1)).await;
     }
