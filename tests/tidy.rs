@@ -39,7 +39,7 @@ const ROOMS: &[Room] = &[
     Room { name: "server", uses: &["gateway", "config"], never: &["figment", "redis", "sqlx", "wasmtime", "axum"] },
     Room {
         name: "admin",
-        uses: &["event", "idempotency", "store", "plugin", "telemetry"],
+        uses: &["config", "event", "gateway", "idempotency", "store", "plugin", "telemetry"],
         never: &["figment", "redis", "sqlx", "wasmtime"],
     },
     Room { name: "telemetry", uses: &[], never: &["tokio", "redis", "sqlx", "wasmtime", "hyper", "figment"] },

@@ -1,79 +1,91 @@
-//! The admin listener: health for load balancers and containers. It is never on the ingest port.
+//! The admin listener: health, metrics, and the operators' API. It is never on the ingest port.
+//!
+//! Invariants: nothing under `/v1` is answered without a token; a tenant's token learns nothing of another tenant, not even whether
+//! it exists.
 
-use std::io;
-use std::net::TcpListener;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::IntoResponse;
-use axum::routing::get;
-use axum::{Json, Router};
-use serde_json::json;
-use tokio::task::JoinHandle;
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http_body_util::BodyExt;
+use tower_service::Service;
 
-use crate::store::Store;
+use crate::config::model::Token;
+use crate::gateway::{Body, Gateway};
+use crate::telemetry::metrics::{self, Metrics};
 
-/// Whether this gateway should get traffic.
+mod auth;
+mod events;
+mod health;
+mod openapi;
+mod problem;
+mod query;
+mod routes;
+mod verbs;
+
+pub use health::Health;
+pub use problem::Problem;
+
+/// What the listener serves from.
 #[derive(Clone)]
-pub struct Health {
-    store: Arc<dyn Store>,
-    draining: Arc<AtomicBool>,
+pub struct Api {
+    /// The gateway of the listener's own runtime.
+    pub gateway: Arc<Gateway>,
+    /// Whether this process should get traffic.
+    pub health: Health,
+    /// Who may use the API.
+    pub tokens: Arc<[Token]>,
+    /// What the process has measured.
+    pub metrics: Metrics,
 }
 
-impl Health {
-    /// Over the admin runtime's own store handle.
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, draining: Arc::default() }
-    }
-
-    /// From now on not ready.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-    }
-
-    /// Why it should get none; empty when it should.
-    async fn reasons(&self) -> Vec<String> {
-        let mut reasons = Vec::new();
-        if self.draining.load(Ordering::Relaxed) {
-            reasons.push("draining".to_owned());
+impl Api {
+    /// Answers one request.
+    pub fn handler(self) -> impl Fn(http::Request<Body>) -> BoxFuture<'static, http::Response<Body>> + Send + Sync {
+        let router = self.router();
+        move |request| {
+            let mut router = router.clone();
+            async move {
+                let answer: Result<Response, Infallible> = router.call(request).await;
+                let Ok(response) = answer;
+                response.map(|body| body.map_err(Into::into).boxed_unsync())
+            }
+            .boxed()
         }
-        if let Err(error) = self.store.ping().await {
-            // The detail may name an address: it is for the log.
-            tracing::debug!(%error, "not ready");
-            reasons.push(format!("the store {}", error.kind));
-        }
-        reasons
+    }
+
+    fn router(self) -> Router {
+        let event = "/v1/tenants/{tenant}/events/{scope}/{key}";
+        let verb = |name: &str| format!("{event}/{name}");
+        Router::new()
+            .route("/healthz", get(health::healthz))
+            .route("/readyz", get(health::readyz))
+            .route("/metrics", get(measured))
+            .route("/v1/openapi.json", get(openapi::document))
+            .route("/v1/routes", get(routes::list))
+            .route("/v1/tenants/{tenant}/events", get(events::list))
+            .route(event, get(events::show))
+            .route(&verb("release"), post(verbs::release))
+            .route(&verb("succeed"), post(verbs::succeed))
+            .route(&verb("redeliver"), post(verbs::redeliver))
+            .fallback(problem::not_found)
+            .method_not_allowed_fallback(problem::method_not_allowed)
+            // Outermost, so that who may not see a path does not learn which methods it has either.
+            .layer(from_fn_with_state(self.clone(), auth::gate))
+            .with_state(self)
     }
 }
 
-/// Serves until the task is aborted.
-///
-/// # Errors
-/// When the socket cannot be used.
-pub fn serve(listener: TcpListener, health: Health) -> io::Result<JoinHandle<()>> {
-    listener.set_nonblocking(true)?;
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let app = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(health);
-    Ok(tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, app).await {
-            tracing::error!(%error, "the admin listener ended");
-        }
-    }))
-}
-
-/// Alive: the process answers.
-async fn healthz() -> impl IntoResponse {
-    Json(json!({ "status": "ok" }))
-}
-
-/// Ready: deliveries can be decided now.
-async fn readyz(State(health): State<Health>) -> impl IntoResponse {
-    let reasons = health.reasons().await;
-    if reasons.is_empty() {
-        (StatusCode::OK, Json(json!({ "status": "ready" })))
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "not-ready", "reasons": reasons })))
-    }
+/// What the process has measured.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "Prometheus text.")))]
+async fn measured(State(api): State<Api>) -> impl IntoResponse {
+    api.gateway.routes.all().iter().for_each(|route| route.meters.refresh());
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], api.metrics.render())
 }

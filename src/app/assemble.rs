@@ -11,6 +11,7 @@ use crate::config::Fault;
 use crate::config::model::{self, Config, Mode, PluginRef, Unsigned};
 use crate::event::PluginVersion;
 use crate::gateway::identity::KeySpace;
+use crate::gateway::meters::{PluginMeters, RouteMeters};
 use crate::gateway::route::{Route, Routes, Runner};
 use crate::idempotency::policy::{OnMissingKey, OnStoreDown};
 use crate::plugin::{Budget, Engine, Grant, Needs, Plugin, Settings, bundled};
@@ -33,7 +34,9 @@ pub async fn routes(config: &Config) -> Result<Routes, AppError> {
             Ok(None) => None,
             Ok(Some(plugin)) => match grant(config, route, plugin).await {
                 Ok(grant) => {
-                    Some(Runner { version: version(plugin, &grant), plugin: plugin.clone(), grant: Arc::new(grant) })
+                    let version = version(plugin, &grant);
+                    let meters = PluginMeters::new(&version.name);
+                    Some(Runner { version, plugin: plugin.clone(), grant: Arc::new(grant), meters })
                 }
                 Err(found) => {
                     faults.extend(found.into_iter().map(|(key, text)| Fault::new(format!("routes[{at}].{key}"), text)));
@@ -47,7 +50,8 @@ pub async fn routes(config: &Config) -> Result<Routes, AppError> {
         };
         let namespace = runner.as_ref().map_or_else(String::new, |it| it.plugin.descriptor().key_namespace.clone());
         let space = KeySpace { tenant: route.tenant.clone(), scope: route.scope.clone(), namespace };
-        routes.push(Route { config: served(route), space, plugin: runner });
+        let meters = Arc::new(RouteMeters::new(&route.tenant, &route.name));
+        routes.push(Route { config: served(route), space, plugin: runner, meters });
     }
     if !faults.is_empty() {
         return Err(AppError::Faults(faults));

@@ -2,29 +2,42 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use http::Response;
+use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
-use crate::admin::{self, Health};
+use crate::admin::{Api, Health};
 use crate::config::Fault;
-use crate::config::model::{Config, StoreUrl};
+use crate::config::model::{Config, Drain, StoreUrl};
 use crate::gateway::Gateway;
 use crate::gateway::admission::{Limits, Peer};
 use crate::gateway::dedupe::{Dedupe, Shared};
+use crate::gateway::epochs::Epochs;
 use crate::gateway::identity::DigestKeys;
 use crate::gateway::keyring::Keyring;
 use crate::gateway::limits::Rates;
+use crate::gateway::meters::RouteMeters;
 use crate::gateway::rejection::Rejection;
 use crate::gateway::route::Routes;
 use crate::gateway::upstream::Upstreams;
+use crate::gateway::watch::{Unfit, Watch};
 use crate::plugin::HostError;
-use crate::server::{self, Bound, Core, Handler, Refused, Settings};
+use crate::server::{self, Bound, Core, Escapes, Handler, Refused, Settings};
 use crate::store::{Backend, OpenError, Stores};
+use crate::telemetry::metrics::Metrics;
 
 pub mod assemble;
+
+/// Connections of operators, probes and scrapers at once.
+const ADMIN_CONNECTIONS_MAX: usize = 256;
+
+/// How often what was measured is tidied.
+const TIDY_EVERY: Duration = Duration::from_secs(5);
 
 /// Why the gateway does not run.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +51,12 @@ pub enum AppError {
     /// No waiting will make the store usable.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// The store answers, and must not be relied on.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    /// Nothing can be measured.
+    #[error("the metrics cannot be started: {0}")]
+    Metrics(#[from] metrics_exporter_prometheus::BuildError),
     /// An address is taken or not ours.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -93,37 +112,44 @@ pub async fn run(
     started: impl FnOnce(&Running),
     shutdown: impl Future<Output = ()>,
 ) -> Result<usize, AppError> {
+    // First: what registers before there is a recorder is not measured.
+    let metrics = Metrics::start()?;
     let routes = Arc::new(assemble::routes(&config).await?);
     let stores = Arc::new(Stores::open(backend(&config.store.url), config.store.timeout).await?);
-    let health = Health::new(stores.handle());
-    let admin_address = listeners.admin.local_addr()?;
-    let admin = admin::serve(listeners.admin, health.clone())?;
-
     let keyring = Keyring::new(digest_keys(&config));
-    let keeping = tokio::spawn({
-        let (keyring, store) = (keyring.clone(), stores.handle());
-        async move { keyring.keep(store).await }
-    });
+    let mut watch = Watch::new(stores.handle(), keyring.clone(), epochs(&config), Arc::clone(&routes));
+    watch.first().await?;
+    let health = Health::new(watch.standing());
     let rates = Rates::new(&config.server, &config.tenants);
-    let forgetting = tokio::spawn({
+    let mut background = JoinSet::new();
+    background.spawn(watch.run());
+    background.spawn(tidy(metrics.clone()));
+    background.spawn({
         let rates = rates.clone();
         async move { rates.forget().await }
     });
-    let parts = Parts { rates, shared: Shared::new(keyring), routes, stores, config: Arc::new(config) };
+    let unrouted = Arc::new(RouteMeters::new("", ""));
+    let parts = Parts { rates, shared: Shared::new(keyring), routes, stores, unrouted, config: Arc::new(config) };
     let drain = parts.config.server.drain;
+    let admin = serve_admin(listeners.admin, parts.clone(), health.clone(), metrics).await?;
     let settings = Settings::from(&parts.config.server);
-    let make = move |core: Core| parts.clone().handler(core.tasks).boxed();
+    let make = move |core: Core| {
+        let gateway = parts.clone().gateway(core.tasks);
+        async move { serving(gateway) }.boxed()
+    };
     let server = server::start(listeners.ingest, settings, make, refuse).await?;
-    started(&Running { ingest: server.addresses().to_vec(), admin: admin_address });
+    metrics::gauge!("onceward_config_generation").set(1.0);
+    started(&Running { ingest: server.addresses().to_vec(), admin: first(admin.addresses())? });
 
     shutdown.await;
     health.drain();
     tracing::info!(delay = ?drain.delay, deadline = ?drain.deadline, "draining: not ready any more; work in flight goes on");
     server.shutdown(drain);
     let cut = server.wait().await;
-    admin.abort();
-    keeping.abort();
-    forgetting.abort();
+    background.shutdown().await;
+    // What an operator began may end.
+    admin.shutdown(Drain { delay: Duration::ZERO, ..drain });
+    admin.wait().await;
     if cut > 0 {
         tracing::warn!(cut, "the deadline cut requests off; their claims are left to their leases");
     }
@@ -138,23 +164,84 @@ struct Parts {
     stores: Arc<Stores>,
     shared: Shared,
     rates: Rates,
+    unrouted: Arc<RouteMeters>,
 }
 
 impl Parts {
-    /// Runs on the core's own runtime, so that its pools and its store connection live there.
-    async fn handler(self, tasks: TaskTracker) -> Handler {
-        let gateway = Arc::new(Gateway {
+    /// Made on the core's own runtime, so that its pools and its store connection live there.
+    fn gateway(self, tasks: TaskTracker) -> Arc<Gateway> {
+        Arc::new(Gateway {
             limits: Limits::of(&self.config.server),
             upstreams: Upstreams::new(&self.config.upstreams),
             dedupe: Dedupe::new(self.stores.handle(), self.shared, tasks),
             routes: self.routes,
             rates: self.rates,
-        });
-        Arc::new(move |request, peer| {
-            let peer = Peer { address: peer.address.ip(), tls: peer.tls };
-            Arc::clone(&gateway).handle(request, peer).boxed()
+            unrouted: self.unrouted,
         })
     }
+}
+
+fn serving(gateway: Arc<Gateway>) -> Handler {
+    Arc::new(move |request, peer| {
+        let peer = Peer { address: peer.address.ip(), tls: peer.tls };
+        Arc::clone(&gateway).handle(request, peer).boxed()
+    })
+}
+
+/// The admin listener on a thread of its own, behind the same checks of what comes in: health answers while the data plane is busy.
+async fn serve_admin(
+    listener: TcpListener,
+    parts: Parts,
+    health: Health,
+    metrics: Metrics,
+) -> Result<server::Server, AppError> {
+    let settings = Settings {
+        cores: NonZeroUsize::MIN,
+        max_connections: ADMIN_CONNECTIONS_MAX,
+        connections_per_address: ADMIN_CONNECTIONS_MAX,
+        escapes: Escapes::All,
+        ..Settings::from(&parts.config.server)
+    };
+    let make = move |core: Core| {
+        let tokens = parts.config.admin.tokens.clone().into();
+        let gateway = parts.clone().gateway(core.tasks);
+        let api = Api { gateway, health: health.clone(), tokens, metrics: metrics.clone() };
+        async move {
+            let answer = api.handler();
+            let handler: Handler = Arc::new(move |request, _| answer(request));
+            handler
+        }
+        .boxed()
+    };
+    Ok(server::start(vec![Bound { listener, tls: None }], settings, make, refuse).await?)
+}
+
+fn first(addresses: &[SocketAddr]) -> Result<SocketAddr, AppError> {
+    addresses.first().copied().ok_or_else(|| io::Error::other("no admin listener").into())
+}
+
+/// Keeps what is measured from piling up between two readings. Never ends.
+async fn tidy(metrics: Metrics) {
+    let mut tick = tokio::time::interval(TIDY_EVERY);
+    loop {
+        tick.tick().await;
+        metrics.tidy();
+    }
+}
+
+/// What earlier runs saw of the store. One in memory is new with each process.
+fn epochs(config: &Config) -> Epochs {
+    let url = &config.store.url;
+    let state_dir = (*url != StoreUrl::Memory).then_some(config.server.state_dir.as_path());
+    Epochs::open(state_dir, &url.to_string())
+}
+
+/// A store to look into while another process may be serving from it.
+///
+/// # Errors
+/// When the store is another process's memory, or cannot be opened.
+pub async fn look(config: &Config) -> Result<Stores, AppError> {
+    Ok(Stores::look(backend(&config.store.url), config.store.timeout).await?)
 }
 
 fn backend(url: &StoreUrl) -> Backend {

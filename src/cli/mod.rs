@@ -6,9 +6,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+mod ask;
 mod banner;
 mod case;
 mod check;
+mod events;
+mod explain;
+mod explanation;
 mod healthcheck;
 mod plugin;
 pub mod plugin_build;
@@ -32,6 +36,23 @@ pub struct Cli {
 const TRY: &str = "Try it, with nothing else installed:\n  onceward serve --config config/quickstart.toml\n\n\
                    Exit codes: 0 ok, 1 the check found faults, 2 usage or unreadable input.";
 
+const EXPLAIN: &str = "\
+Example:
+  onceward explain --config onceward.toml acme/orders ord_1
+
+Exit codes: 0 something is stored, 1 nothing is, 2 usage or unreadable input.";
+
+const EVENTS: &str = "\
+Examples:
+  export ONCEWARD_TOKEN=…                                    a token of [admin] tokens
+  onceward events list acme --state unknown --since 1h       what waits for a person
+  onceward events show acme/orders ord_1                     what `explain` prints
+  onceward events release acme/orders ord_1                  the next delivery is forwarded
+  onceward events succeed acme/orders ord_1 --status 201     redeliveries get this answer
+  onceward events redeliver acme/orders ord_1                the kept request is sent again
+
+Exit codes: 0 done, 1 refused or not there, 2 usage, no token or no answer.";
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the gateway until SIGTERM or SIGINT; a second signal ends it at once.
@@ -44,6 +65,22 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// What is stored for a key, and why the next delivery would be decided as it would. Works beside a running gateway.
+    #[command(after_help = EXPLAIN)]
+    Explain {
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// The route, as TENANT/ROUTE.
+        route: String,
+        /// As it stands in Idempotency-Key after `tenant:scope:`: parts joined by `|`, or `sha256-…`.
+        key: String,
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List and resolve events of a running gateway, through its admin API.
+    #[command(subcommand, after_help = EVENTS)]
+    Events(events::EventsCommand),
     /// Build, test and measure plugins.
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
@@ -84,7 +121,7 @@ impl Cli {
             Ok(Done::Faults) => ExitCode::from(1),
             Ok(Done::Code(code)) => ExitCode::from(code),
             Err(error) => {
-                let _ = writeln!(io::stderr(), "onceward: {}", explain(&error));
+                let _ = writeln!(io::stderr(), "onceward: {}", causes(&error));
                 ExitCode::from(2)
             }
         }
@@ -96,6 +133,8 @@ impl Command {
         match self {
             Self::Serve(config) => serve::run(config.config.as_deref()),
             Self::Check { config, json } => check::run(config.config.as_deref(), json),
+            Self::Explain { config, route, key, json } => explain::run(config.config.as_deref(), &route, &key, json),
+            Self::Events(command) => command.run(),
             Self::Plugin(command) => command.run(),
             Self::Token(command) => command.run(),
             Self::Healthcheck { url } => healthcheck::run(&url),
@@ -104,7 +143,7 @@ impl Command {
 }
 
 /// An error with its causes, each said once: some errors name their cause themselves.
-fn explain(error: &anyhow::Error) -> String {
+fn causes(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
         "" => cause,
         _ if said.contains(&cause) => said,
@@ -130,14 +169,14 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
 mod tests {
     use anyhow::Context;
 
-    use super::explain;
+    use super::causes;
 
     #[test]
     fn a_cause_is_said_once() {
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
         let named = anyhow::Error::from(crate::app::AppError::Server(missing()));
-        assert_eq!(explain(&named), format!("the server cannot run: {}", missing()));
+        assert_eq!(causes(&named), format!("the server cannot run: {}", missing()));
         let unnamed = Err::<(), _>(missing()).context("cannot look").unwrap_err();
-        assert_eq!(explain(&unnamed), format!("cannot look: {}", missing()));
+        assert_eq!(causes(&unnamed), format!("cannot look: {}", missing()));
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::app;
+use crate::app::{self, AppError};
 use crate::config::{Environment, Report, inactive, lint, load};
 use crate::server::nofile;
 
@@ -53,8 +53,15 @@ pub fn run(path: Option<&Path>) -> anyhow::Result<Done> {
                 std::process::exit(130);
             });
         };
-        app::run(config, listeners, say, shutdown).await?;
-        Ok(Done::Ok)
+        match app::run(config, listeners, say, shutdown).await {
+            Ok(_) => Ok(Done::Ok),
+            // A finding about the store, not about how the program was called.
+            Err(AppError::Unfit(why)) => {
+                tracing::error!("{why}");
+                Ok(Done::Faults)
+            }
+            Err(error) => Err(error.into()),
+        }
     })
 }
 

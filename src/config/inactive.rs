@@ -2,7 +2,7 @@
 
 use super::fault::Notice;
 use super::model::{Config, Limits, PluginRef, Route};
-use crate::idempotency::policy::{KeepRequest, OnFailed, OnPluginFailure, OnUnknown};
+use crate::idempotency::policy::{KeepRequest, OnPluginFailure};
 
 /// How every text about such a feature ends.
 pub(super) const NOT_ACTIVE: &str = "is not active in this version";
@@ -22,7 +22,6 @@ pub fn inactive(config: &Config) -> Vec<Notice> {
         }
     };
     let key = str::to_owned;
-    note(key("admin.tokens"), "the admin API with its tokens", !config.admin.tokens.is_empty());
     note(key("store.front"), "a Redis in front of a SQL store", config.store.front.is_some());
     note(key("store.encryption_keys"), "encryption of what is stored", !config.store.encryption_keys.is_empty());
     note(key("plugins.registry"), "the registry of uploaded plugins", config.plugin_registry != REGISTRY_DEFAULT);
@@ -54,9 +53,6 @@ fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
     note("capture", "the capture of requests", route.capture.is_some());
     note("certificates", "verification by certificate", certificates_set);
     note("idempotency.mismatch.status", "the quarantine behind an accepted mismatch", policy.mismatch_status == 202);
-    let held = "an operator's release of a held event";
-    note("idempotency.unknown", held, policy.unknown == OnUnknown::Hold);
-    note("idempotency.failed", held, policy.failed == OnFailed::DeadLetter);
     note("idempotency.body_alias", "a body as a second name", policy.body_alias);
     let previous = policy.plugin_failure == OnPluginFailure::Previous;
     note("idempotency.plugin_failure", "a fall back to a plugin's previous version", previous);

@@ -84,7 +84,7 @@ pub async fn admit(
     let sender = sender(&head.headers, peer, &limits.trusted_proxies);
     gateway.rates.request(sender.address)?;
     let (route, captures) = gateway.routes.find(&authority, head.uri.path(), &head.method)?;
-    trail.routed(&route.config.tenant, &route.config.name);
+    trail.routed(&route);
     let allow_from = &route.config.allow_from;
     if !allow_from.is_empty() && !allow_from.iter().any(|network| network.contains(&sender.address)) {
         return Err(Rejection::AddressNotAllowed);

@@ -13,6 +13,7 @@ use crate::idempotency::record::{Fence, Lease, Status, UnknownReason};
 use crate::idempotency::{Claim, Draft, Expect, Outcome, Owner, Policy, Record, State, on_outcome};
 use crate::store::{Seen, StoreError, Swap};
 
+use super::audit;
 use super::claiming::pipelined;
 use super::dedupe::{Dedupe, Held, Kept};
 
@@ -78,6 +79,9 @@ impl Dedupe {
     /// Writes how an attempt ended, and wakes who waits for it. A store that fails is tried again in the background until the
     /// lease ends; the caller does not wait for that.
     pub async fn finish(&self, held: &Held, outcome: Outcome, policy: &Policy) -> Finish {
+        if let Outcome::Ambiguous { reason, .. } = outcome {
+            audit::unknown_outcome(held, reason);
+        }
         let draft = on_outcome(&held.claim, outcome, policy);
         let finish = self.write_outcome(held, &draft, policy).await;
         self.shared.waiters.wake(&held.key.digest());
@@ -100,7 +104,7 @@ impl Dedupe {
                 return;
             }
         }
-        tracing::error!(idempotency_key = %held.key, fence = held.claim.fence, "the outcome was never written: a redelivery may be forwarded again");
+        audit::finalise_failure(held);
     }
 
     async fn write_outcome(&self, held: &Held, draft: &Draft, policy: &Policy) -> Finish {
@@ -137,7 +141,7 @@ impl Dedupe {
     /// within the route's patience.
     async fn lost(&self, held: &Held, mut current: Option<Record>, policy: &Policy) -> Finish {
         let by = current.as_ref().map(|record| record.fence);
-        tracing::warn!(idempotency_key = %held.key, fence = held.claim.fence, by, "lease_lost: another owner has the event");
+        audit::lease_lost(held, by);
         let end = Instant::now() + policy.in_flight.wait;
         loop {
             match current {

@@ -52,7 +52,9 @@ impl Gateway {
             }
         };
         let deadline = Instant::now() + upstream.settings.timeout;
-        let forward = exchange(upstream, request, policy.replay.max_body, deadline);
+        let meters = &admitted.route.meters;
+        let working = meters.working(claims.held.len());
+        let forward = meters.upstream(exchange(upstream, request, policy.replay.max_body, deadline));
         match self.dedupe.renewing(&claims.held, policy, forward).await {
             Exchange::Whole(head, body) => {
                 let kept = keep(&head, Some(&body), &policy.replay);
@@ -78,6 +80,7 @@ impl Gateway {
                 let (dedupe, policy, held) = (self.dedupe.clone(), policy.clone(), claims.held);
                 let kept = keep(&head, None, &policy.replay);
                 let passing = async move {
+                    let _working = working;
                     let claims = Claims { dedupe: &dedupe, policy: &policy, held };
                     let pumped =
                         dedupe.renewing(&claims.held, &policy, pump(start, rest, &mut to_sender, deadline)).await;

@@ -30,7 +30,7 @@ impl Gateway {
     /// and from there on the journey runs in a task of its own and ends whatever becomes of the client.
     pub async fn handle(self: Arc<Self>, request: Request<Body>, peer: Peer) -> Response<Body> {
         let received_at_ms = wall_clock_ms();
-        let mut trail = Trail::new(received_at_ms);
+        let mut trail = Trail::new(received_at_ms, Arc::clone(&self.unrouted));
         let event = trail.event.clone();
         let admitted = match admit(&self, request, peer, received_at_ms, &mut trail).await {
             Ok(admitted) => admitted,
@@ -70,7 +70,7 @@ impl Gateway {
         {
             Ok(begin) => begin,
             Err(error) => {
-                trail.note(&error);
+                trail.undecided(&error);
                 return match admitted.route.config.policy.store_down {
                     // What cannot be read was written once: the event is no stranger.
                     OnStoreDown::Forward if error.kind != StoreFault::Corrupt || observed => {
@@ -100,6 +100,7 @@ impl Gateway {
         let span =
             tracing::info_span!("plugin", event = trail.event, tenant = route.config.tenant, route = route.config.name);
         let inspected = runner.plugin.inspect(&runner.grant, &admitted.delivery).instrument(span).await;
+        runner.meters.called(&inspected);
         let refuse = route.refuse_status();
         match inspected.result {
             Ok(Inspection::Events(events)) => Ok(Inspected::Events(events)),
@@ -167,7 +168,8 @@ impl Gateway {
         let upstream = self.upstream(admitted)?;
         let deadline = Instant::now() + upstream.settings.timeout;
         let request = admitted.forward(trail).plain(upstream)?;
-        let (head, body) = match exchange(upstream, request, UNKEPT_MAX, deadline).await {
+        let (head, body) = match admitted.route.meters.upstream(exchange(upstream, request, UNKEPT_MAX, deadline)).await
+        {
             Exchange::Whole(head, body) => (head, full(body)),
             Exchange::Large(head, start, rest) => (head, passing(start, rest, deadline)),
             Exchange::Unsent(error) => return Err(trail.fault(error, Rejection::UpstreamUnreachable)),

@@ -1,18 +1,12 @@
 //! Where the keys of the fingerprints come from: the config, or the store's own record, which all gateways of a store share.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use tokio::time::{MissedTickBehavior, interval};
 
-use crate::store::{Found, Meta, Store, StoreError};
+use crate::store::{Meta, Store, StoreError};
 
 use super::identity::DigestKeys;
-
-/// How often a gateway looks whether the store's record is still there. A newcomer that comes after a flush and before that makes
-/// a record of its own, so the time is short.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The keys of one process. Cheap to clone.
 #[derive(Clone)]
@@ -50,31 +44,29 @@ impl Keyring {
         self.configured.clone().or_else(|| self.stored.load().as_ref().map(|stored| Arc::clone(&stored.keys)))
     }
 
-    /// Puts the store's record back when it is gone (flushed, restarted empty), so that gateways which start later compare with the
-    /// same key; takes over another one's if that was faster. Never ends.
-    pub async fn keep(&self, store: Arc<dyn Store>) {
-        let mut look = interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            look.tick().await;
-            let Some(stored) = self.stored.load_full() else { continue };
-            match store.meta(stored.meta.clone()).await {
-                Ok(Found { meta: found, .. }) if found != stored.meta => {
-                    tracing::error!(
-                        "the store was emptied and another gateway began anew: events from before are first-seen again"
-                    );
-                    self.adopt(found);
-                }
-                Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "the store's record could not be looked at"),
-            }
+    /// Looks at the store's record, and says its epoch. A record that is gone (flushed, restarted empty) is made again with the same
+    /// key, so that gateways which start later compare with it, and under a new epoch, so that all others see what happened.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn look(&self, store: &dyn Store) -> Result<String, StoreError> {
+        let stored = self.stored.load_full();
+        let offer = match &stored {
+            Some(stored) => Meta { digest_key: stored.meta.digest_key, ..offer() },
+            None => offer(),
+        };
+        let found = store.meta(offer).await?.meta;
+        if stored.is_none_or(|stored| stored.meta != found) {
+            self.adopt(found.clone());
         }
+        Ok(found.epoch)
     }
 
     /// Takes a record over; the keys that were used before stay for comparing.
     fn adopt(&self, meta: Meta) -> Arc<DigestKeys> {
-        let before = self.stored.load_full().filter(|stored| stored.meta != meta);
+        let before = self.stored.load_full();
         let keys = Arc::new(match before {
+            Some(before) if before.meta.digest_key == meta.digest_key => DigestKeys::clone(&before.keys),
             Some(before) => before.keys.renewed(&meta.digest_key),
             None => DigestKeys::new(&meta.digest_key, []),
         });

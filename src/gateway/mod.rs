@@ -9,28 +9,36 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 
 pub mod admission;
+pub mod audit;
 pub mod canonical_json;
 pub mod claiming;
 pub mod claims;
 pub mod complete;
 pub mod dedupe;
+pub mod epochs;
+pub mod explain;
 pub mod forward;
 pub mod handle;
 pub mod headers;
 pub mod identity;
 pub mod keyring;
 pub mod limits;
+pub mod meters;
+pub mod operator;
 pub mod rejection;
 pub mod reply;
+pub mod rfc3339;
 pub mod route;
 pub mod trail;
 pub mod upstream;
 pub mod waiters;
+pub mod watch;
 
 use admission::{Admitted, Limits};
 use dedupe::Dedupe;
 use forward::Forward;
 use limits::Rates;
+use meters::RouteMeters;
 use rejection::Rejection;
 use route::Routes;
 use trail::Trail;
@@ -68,6 +76,8 @@ pub struct Gateway {
     pub upstreams: Upstreams,
     /// This core's store handle, and what all cores share.
     pub dedupe: Dedupe,
+    /// What is counted of requests without a route.
+    pub unrouted: Arc<RouteMeters>,
 }
 
 impl Gateway {

@@ -13,6 +13,7 @@ use crate::event::{Delivery, PluginVersion};
 use crate::plugin::{Grant, Plugin};
 
 use super::identity::KeySpace;
+use super::meters::{PluginMeters, RouteMeters};
 use super::rejection::Rejection;
 
 /// One route, ready to serve.
@@ -23,6 +24,8 @@ pub struct Route {
     pub space: KeySpace,
     /// The code that reads its deliveries; none while the tenant has no active version.
     pub plugin: Option<Runner>,
+    /// What is counted of it.
+    pub meters: Arc<RouteMeters>,
 }
 
 /// A plugin with what a route grants it.
@@ -33,12 +36,16 @@ pub struct Runner {
     pub version: PluginVersion,
     /// Its config and secrets.
     pub grant: Arc<Grant>,
+    /// What is counted of it.
+    pub meters: PluginMeters,
 }
 
 /// All routes, read-only while they serve.
 pub struct Routes {
     by_host: HashMap<String, Router<Vec<Arc<Route>>>>,
     any_host: Router<Vec<Arc<Route>>>,
+    /// In the configuration's order.
+    all: Vec<Arc<Route>>,
 }
 
 /// Where routes that differ by method stand together: a host, if any, and a path.
@@ -54,11 +61,14 @@ impl Routes {
     /// A path that cannot stand beside another one: the route's place in the list and why.
     pub fn new(routes: Vec<Route>) -> Result<Self, (usize, String)> {
         let mut paths: HashMap<Place, Vec<(usize, Arc<Route>)>> = HashMap::new();
+        let mut listed = Vec::new();
         for (at, route) in routes.into_iter().enumerate() {
             let host = route.config.host.as_ref().map(|host| host.to_ascii_lowercase());
-            paths.entry((host, route.config.path.clone())).or_default().push((at, Arc::new(route)));
+            let route = Arc::new(route);
+            listed.push(Arc::clone(&route));
+            paths.entry((host, route.config.path.clone())).or_default().push((at, route));
         }
-        let mut all = Self { by_host: HashMap::new(), any_host: Router::new() };
+        let mut all = Self { by_host: HashMap::new(), any_host: Router::new(), all: listed };
         for ((host, path), routes) in paths {
             let at = routes.first().map_or(0, |(at, _)| *at);
             let routes = routes.into_iter().map(|(_, route)| route).collect();
@@ -69,6 +79,16 @@ impl Routes {
             table.insert(path, routes).map_err(|error| (at, error.to_string()))?;
         }
         Ok(all)
+    }
+
+    /// All of them, in the configuration's order.
+    pub fn all(&self) -> &[Arc<Route>] {
+        &self.all
+    }
+
+    /// By its name.
+    pub fn named(&self, tenant: &str, name: &str) -> Option<&Arc<Route>> {
+        self.all.iter().find(|route| route.config.tenant == tenant && route.config.name == name)
     }
 
     /// The route of a request. A route for this very host comes before one for any.

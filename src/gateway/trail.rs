@@ -1,10 +1,18 @@
-//! What is said of one delivery in the log: filled along the journey, written once at its end.
+//! What is said of one delivery in the log: filled along the journey, written once at its end. What the metrics count of a delivery is
+//! counted here too, so that both say the same.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::dedupe::{Begin, Item};
+use crate::idempotency::record::{Status, UnknownReason};
+use crate::store::StoreError;
+
+use super::audit;
+use super::dedupe::{Begin, Held, Item};
+use super::meters::RouteMeters;
 use super::rejection::Rejection;
 use super::reply::{IdempotencyStatus, Reply};
+use super::route::Route;
 
 /// One delivery's line in the log. Ids, digests and counts only: never a body, a header's value or a secret.
 #[derive(Debug)]
@@ -26,13 +34,19 @@ pub struct Trail {
     fence: u64,
     upstream_status: Option<u16>,
     note: Option<String>,
+    meters: Arc<RouteMeters>,
 }
 
 impl Trail {
-    /// Starts at a request's arrival.
-    pub fn new(received_at_ms: u64) -> Self {
+    /// Starts at a request's arrival. `meters` count it until it has a route.
+    pub fn new(received_at_ms: u64, meters: Arc<RouteMeters>) -> Self {
+        Self::of(event_id(received_at_ms), meters)
+    }
+
+    /// For an attempt that has its id already.
+    pub fn of(event: String, meters: Arc<RouteMeters>) -> Self {
         Self {
-            event: event_id(received_at_ms),
+            event,
             trace_id: random_hex::<16>(),
             started: Instant::now(),
             tenant: String::new(),
@@ -45,13 +59,15 @@ impl Trail {
             fence: 0,
             upstream_status: None,
             note: None,
+            meters,
         }
     }
 
     /// Where it goes.
-    pub fn routed(&mut self, tenant: &str, route: &str) {
-        tenant.clone_into(&mut self.tenant);
-        route.clone_into(&mut self.route);
+    pub fn routed(&mut self, route: &Route) {
+        self.tenant.clone_from(&route.config.tenant);
+        self.route.clone_from(&route.config.name);
+        self.meters = Arc::clone(&route.meters);
     }
 
     /// What it is called.
@@ -66,9 +82,19 @@ impl Trail {
 
     /// What the engine met.
     pub fn decided(&mut self, begin: &Begin) {
+        self.meters.claims.count(match begin {
+            Begin::Fresh(_) => "claimed",
+            Begin::Replay(_) => "replay",
+            Begin::Busy { .. } => "in-flight",
+            Begin::Mismatch { .. } => "mismatch",
+            Begin::Held { .. } => "held",
+        });
         (self.state_before, self.state_after) = match begin {
             Begin::Fresh(items) => {
-                let first = items.iter().find_map(|item| if let Item::First(held) = item { Some(held) } else { None });
+                let held =
+                    || items.iter().filter_map(|item| if let Item::First(held) = item { Some(held) } else { None });
+                held().for_each(|held| self.claimed(held));
+                let first = held().next();
                 if let Some(held) = first {
                     self.attempt = held.claim.attempt;
                     self.fence = held.claim.fence;
@@ -87,15 +113,8 @@ impl Trail {
             Begin::Busy { status, .. } => (status.as_str(), status.as_str()),
             Begin::Mismatch { fields } => {
                 let fields = fields.join(", ");
-                // Somebody should look: a correction under an old key is lost as long as nobody does.
-                tracing::warn!(
-                    tenant = self.tenant,
-                    route = self.route,
-                    event = self.event,
-                    idempotency_key = self.idempotency_key,
-                    fields,
-                    "another event came under a known key"
-                );
+                self.meters.mismatches.increment(1);
+                audit::mismatch(&self.tenant, &self.route, &self.event, &self.idempotency_key, &fields);
                 self.note = Some(format!("differing fields: {fields}"));
                 ("other event", "other event")
             }
@@ -104,6 +123,26 @@ impl Trail {
                 ("unknown", "unknown")
             }
         };
+    }
+
+    /// A claim stands: what that says of the attempt before it.
+    fn claimed(&self, held: &Held) {
+        if matches!(held.before, Some(Status::Processing | Status::Unknown)) {
+            self.meters.takeovers.increment(1);
+        }
+        if held.before == Some(Status::Processing) {
+            // Its owner vanished without a word, so this is where it is known.
+            audit::unknown_outcome(held, UnknownReason::LeaseOver);
+        }
+        if held.claim.ambiguous {
+            audit::second_forward(held);
+        }
+    }
+
+    /// The store did not answer the engine.
+    pub fn undecided(&mut self, error: &StoreError) {
+        self.meters.claims.count("error");
+        self.note(error);
     }
 
     /// What the attempt left.
@@ -134,12 +173,29 @@ impl Trail {
         !self.route.is_empty()
     }
 
-    /// Writes the line.
+    /// What the attempt left, as it was last said.
+    pub fn state_after(&self) -> &'static str {
+        self.state_after
+    }
+
+    /// What the upstream answered, where it did.
+    pub fn upstream_status(&self) -> Option<u16> {
+        self.upstream_status
+    }
+
+    /// Writes the line, and counts the request.
     pub fn log(&self, result: &Result<Reply, Rejection>) {
         let (decision, status) = match result {
             Ok(reply) => (reply.idempotency.as_str(), reply.response.status().as_u16()),
             Err(rejection) => (rejection.code(), 0),
         };
+        self.meters.requests.count(decision);
+        self.meters.request_seconds.record(self.started.elapsed());
+        match result {
+            Ok(reply) if reply.idempotency == IdempotencyStatus::Replay => self.meters.replays.increment(1),
+            Err(Rejection::InFlight { .. }) => self.meters.in_flight_conflicts.increment(1),
+            _ => {}
+        }
         let refused = matches!(result, Err(rejection) if rejection.idempotency_status() == IdempotencyStatus::First);
         tracing::info!(
             target: "onceward::event",
@@ -165,7 +221,7 @@ impl Trail {
 }
 
 /// Sorts by arrival: 12 hex digits of Unix milliseconds, then 80 random bits.
-fn event_id(received_at_ms: u64) -> String {
+pub(super) fn event_id(received_at_ms: u64) -> String {
     format!("{received_at_ms:012x}{}", random_hex::<10>())
 }
 

@@ -78,6 +78,7 @@ fn context(settings: &Settings, handler: Handler, refuse: RefuseFn, tasks: TaskT
         refuse,
         limits: Limits {
             head_bytes_max: settings.max_headers,
+            escapes: settings.escapes,
             header_timeout: settings.timeouts.header,
             idle_timeout: settings.timeouts.idle,
         },

@@ -20,6 +20,7 @@ use super::Refused;
 use super::chunked::Chunks;
 use super::connection::Link;
 use super::head::{Framing, HeadParser, Verdict};
+use super::target::Escapes;
 
 /// Bytes read at once while a head comes in. On the stack, so that an idle connection holds none.
 const HEAD_READ_BYTES: usize = 4096;
@@ -29,6 +30,8 @@ const HEAD_READ_BYTES: usize = 4096;
 pub(super) struct Limits {
     /// Bytes of a head.
     pub head_bytes_max: usize,
+    /// What a path may hold.
+    pub escapes: Escapes,
     /// From a head's first byte to its last.
     pub header_timeout: Duration,
     /// Between requests, and for a client that takes no byte of its answer.
@@ -82,7 +85,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             limits,
             link,
             draining,
-            state: State::Head(HeadParser::new(limits.head_bytes_max)),
+            state: State::Head(HeadParser::new(limits.head_bytes_max, limits.escapes)),
             ending: None,
             buffered: BytesMut::new(),
             timer: None,
@@ -233,7 +236,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
                 // hyper reads past a message's end only when its answer is on the way and the next one may begin.
                 State::Length(0) => {
                     self.link.answered();
-                    self.state = State::Head(HeadParser::new(self.limits.head_bytes_max));
+                    self.state = State::Head(HeadParser::new(self.limits.head_bytes_max, self.limits.escapes));
                 }
                 State::Length(left) => {
                     let left = *left;

@@ -4,7 +4,7 @@
 //! A verdict depends on the bytes alone, never on how they were cut into reads.
 
 use super::Refused;
-use super::target::{self, Target};
+use super::target::{self, Escapes, Target};
 
 /// The longest request target, in bytes.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
@@ -55,6 +55,7 @@ pub(super) struct HeadParser {
 /// What the lines so far have said.
 #[derive(Debug, Default)]
 struct Facts {
+    escapes: Escapes,
     skip: usize,
     /// `HTTP/1.x`, once there was a request line.
     minor_version: Option<u8>,
@@ -68,8 +69,8 @@ struct Facts {
 
 impl HeadParser {
     /// For a head of at most `head_bytes_max` bytes.
-    pub(super) fn new(head_bytes_max: usize) -> Self {
-        Self { head_bytes_max, line_start: 0, scanned: 0, facts: Facts::default() }
+    pub(super) fn new(head_bytes_max: usize, escapes: Escapes) -> Self {
+        Self { head_bytes_max, line_start: 0, scanned: 0, facts: Facts { escapes, ..Facts::default() } }
     }
 
     /// Reads on. `bytes` is everything since the head's start, more than last time.
@@ -136,7 +137,8 @@ impl Facts {
         if target.len() > TARGET_BYTES_MAX {
             return Err(Refused::UriTooLong);
         }
-        if let Target::Absolute(authority) = target::check(method, target).map_err(Refused::BadRequest)? {
+        let target = target::check(method, target, self.escapes).map_err(Refused::BadRequest)?;
+        if let Target::Absolute(authority) = target {
             self.authority = Some(authority.into());
         }
         self.minor_version = Some(minor);

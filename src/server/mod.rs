@@ -35,6 +35,7 @@ use crate::config::model::{self, Drain, Timeouts};
 use crate::gateway::Body;
 
 pub use crate::gateway::BodyFault;
+pub use target::Escapes;
 
 /// What a data-plane thread does with a request. It runs in its own task: it goes on when the client hangs up.
 ///
@@ -94,6 +95,8 @@ pub struct Settings {
     pub trusted_proxies: Vec<IpNet>,
     /// Bytes of a request's head.
     pub max_headers: usize,
+    /// What a path may hold.
+    pub escapes: Escapes,
     /// How long a client may take.
     pub timeouts: Timeouts,
 }
@@ -106,6 +109,7 @@ impl From<&model::Server> for Settings {
             connections_per_address: config.per_address.connections,
             trusted_proxies: config.trusted_proxies.clone(),
             max_headers: config.max_headers,
+            escapes: Escapes::Plain,
             timeouts: config.timeouts,
         }
     }

@@ -9,13 +9,23 @@ pub(super) enum Target<'a> {
     Absolute(&'a [u8]),
 }
 
+/// Which escapes a path may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Escapes {
+    /// None that another reader might take for a separator or a dot: the path goes on to an upstream.
+    #[default]
+    Plain,
+    /// All but NUL: the path is read here alone, split before it is decoded.
+    All,
+}
+
 /// Checks a target.
 ///
 /// # Errors
 /// A text for the sender.
-pub(super) fn check<'a>(method: &[u8], target: &'a [u8]) -> Result<Target<'a>, &'static str> {
+pub(super) fn check<'a>(method: &[u8], target: &'a [u8], escapes: Escapes) -> Result<Target<'a>, &'static str> {
     if target.first() == Some(&b'/') {
-        check_path_and_query(target)?;
+        check_path_and_query(target, escapes)?;
         return Ok(Target::Origin);
     }
     if target == b"*" {
@@ -26,7 +36,7 @@ pub(super) fn check<'a>(method: &[u8], target: &'a [u8]) -> Result<Target<'a>, &
     let (authority, rest) = rest.split_at(end);
     check_authority(authority)?;
     if !rest.is_empty() {
-        check_path_and_query(rest)?;
+        check_path_and_query(rest, escapes)?;
     }
     Ok(Target::Absolute(authority))
 }
@@ -73,13 +83,13 @@ fn strip_scheme(target: &[u8]) -> Option<&[u8]> {
     })
 }
 
-fn check_path_and_query(bytes: &[u8]) -> Result<(), &'static str> {
+fn check_path_and_query(bytes: &[u8], escapes: Escapes) -> Result<(), &'static str> {
     let end = bytes.iter().position(|byte| *byte == b'?').unwrap_or(bytes.len());
     let (path, query) = bytes.split_at(end);
     if path.first() != Some(&b'/') {
         return Err("a request target without a path");
     }
-    check_path(path)?;
+    check_path(path, escapes)?;
     if !query.iter().all(|byte| is_query(*byte)) {
         return Err("an invalid byte in the query");
     }
@@ -88,7 +98,8 @@ fn check_path_and_query(bytes: &[u8]) -> Result<(), &'static str> {
 
 /// Some servers decode before they split, some after; some cut a segment at `;`. A path that they would read differently is
 /// refused, so that a route chosen here is the route that the upstream sees. `//` and `;` themselves mean what they say.
-fn check_path(path: &[u8]) -> Result<(), &'static str> {
+fn check_path(path: &[u8], escapes: Escapes) -> Result<(), &'static str> {
+    let forwarded = escapes == Escapes::Plain;
     let mut rest = path;
     while let Some((byte, after)) = rest.split_first() {
         rest = after;
@@ -96,9 +107,9 @@ fn check_path(path: &[u8]) -> Result<(), &'static str> {
             let (digits, after) = rest.split_at_checked(2).ok_or("an incomplete percent escape in the path")?;
             match digits {
                 [b'0', b'0'] => return Err("an escaped NUL in the path"),
-                [b'2', b'e' | b'E'] => return Err("an escaped dot in the path"),
-                [b'2', b'f' | b'F'] => return Err("an escaped slash in the path"),
-                [b'5', b'c' | b'C'] => return Err("an escaped backslash in the path"),
+                [b'2', b'e' | b'E'] if forwarded => return Err("an escaped dot in the path"),
+                [b'2', b'f' | b'F'] if forwarded => return Err("an escaped slash in the path"),
+                [b'5', b'c' | b'C'] if forwarded => return Err("an escaped backslash in the path"),
                 _ if digits.iter().all(u8::is_ascii_hexdigit) => rest = after,
                 _ => return Err("an invalid percent escape in the path"),
             }
@@ -131,7 +142,7 @@ fn is_query(byte: u8) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Target, check, check_authority};
+    use super::{Escapes, Target, check, check_authority};
 
     /// Scenario 56: what two readers could route in two ways is refused, what is merely unusual passes.
     #[test]
@@ -139,15 +150,26 @@ mod tests {
         let bad = "/a/../b /.. /a/. /a/./b /%2e%2e/b /a%2Fb /a%5cb /a\\b /a%00 /a%0 /a%zz /a#b /a?b#c /a?b\\c /a/..;x/b /a<b /é a * http:/a \
                    ftp://h/ http://u@h/ http:///a http://h\\a http://h?q";
         for target in bad.split_whitespace() {
-            assert!(check(b"POST", target.as_bytes()).is_err(), "{target} must be refused");
+            assert!(check(b"POST", target.as_bytes(), Escapes::Plain).is_err(), "{target} must be refused");
         }
         for target in "/ // /a//b /a;b=c /%20 /a.b/..c /a?b=%2e%2e/.. /~x/@:!$&'()*+,= /a?x[]={1}|2".split_whitespace()
         {
-            assert_eq!(check(b"POST", target.as_bytes()), Ok(Target::Origin), "{target} must pass");
+            assert_eq!(check(b"POST", target.as_bytes(), Escapes::Plain), Ok(Target::Origin), "{target} must pass");
         }
-        assert_eq!(check(b"OPTIONS", b"*"), Ok(Target::Origin));
-        assert_eq!(check(b"POST", b"http://h:80/a?b"), Ok(Target::Absolute(b"h:80")));
-        assert_eq!(check(b"POST", b"HTTPS://h"), Ok(Target::Absolute(b"h")));
+        assert_eq!(check(b"OPTIONS", b"*", Escapes::Plain), Ok(Target::Origin));
+        assert_eq!(check(b"POST", b"http://h:80/a?b", Escapes::Plain), Ok(Target::Absolute(b"h:80")));
+        assert_eq!(check(b"POST", b"HTTPS://h", Escapes::Plain), Ok(Target::Absolute(b"h")));
+    }
+
+    /// Where the path ends here, an escape is a byte of a name; what nobody may send stays refused.
+    #[test]
+    fn escapes_are_names_where_the_path_ends_here() {
+        for target in ["/a%2fb", "/a%5C%7Cb", "/%2e%2E"] {
+            assert_eq!(check(b"GET", target.as_bytes(), Escapes::All), Ok(Target::Origin), "{target} must pass");
+        }
+        for target in ["/a%00", "/../a", "/a%2"] {
+            assert!(check(b"GET", target.as_bytes(), Escapes::All).is_err(), "{target} must be refused");
+        }
     }
 
     #[test]
@@ -167,7 +189,7 @@ mod tests {
         /// The next parser on the way takes everything that passed here: no request dies half-way for its target.
         #[test]
         fn what_passes_is_a_uri(target in "(/|http://h/|https://h:1/)[!-~]{0,40}") {
-            if check(b"POST", target.as_bytes()).is_ok() {
+            if check(b"POST", target.as_bytes(), Escapes::Plain).is_ok() {
                 prop_assert!(http::Uri::try_from(target.as_bytes()).is_ok(), "{}", target);
             }
         }

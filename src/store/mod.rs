@@ -4,6 +4,7 @@
 
 mod clock;
 mod codec;
+mod measured;
 mod memory;
 mod open;
 mod postgres;

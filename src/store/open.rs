@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::measured::Measured;
 use super::{Memory, Postgres, Redis, Sqlite, Store};
 
 /// Which store, and where.
@@ -96,9 +97,9 @@ impl Stores {
 
     /// A handle, to be used on one runtime. Cheap; connects when first used.
     pub fn handle(&self) -> Arc<dyn Store> {
-        match &self.0 {
+        Arc::new(Measured::new(match &self.0 {
             Opened::Shared(store) => store.clone(),
             Opened::PerCore(store) => Arc::new(store.another()),
-        }
+        }))
     }
 }

@@ -1,4 +1,6 @@
-//! Logs: to stderr, for people on a terminal and as JSON elsewhere.
+//! Logs, to stderr: for people on a terminal and as JSON elsewhere. Metrics, as Prometheus text.
+
+pub mod metrics;
 
 use std::io::{self, IsTerminal};
 

@@ -11,11 +11,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf, join, sink};
 use tokio::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-use super::{Ending, Guard, Limits};
+use super::{Ending, Escapes, Guard, Limits};
 use crate::server::connection::Link;
 
-const LIMITS: Limits =
-    Limits { head_bytes_max: 512, header_timeout: Duration::from_secs(10), idle_timeout: Duration::from_secs(60) };
+const LIMITS: Limits = Limits {
+    head_bytes_max: 512,
+    escapes: Escapes::Plain,
+    header_timeout: Duration::from_secs(10),
+    idle_timeout: Duration::from_secs(60),
+};
 
 /// A socket whose every read gives one piece at most, then the end.
 struct Pieces(VecDeque<Vec<u8>>);

@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::{Framing, Head, HeadParser, Verdict};
+use super::{Escapes, Framing, Head, HeadParser, Verdict};
 use crate::server::Refused;
 
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 
 /// Feeds pieces as a connection would and stops at the first verdict.
 fn verdict(pieces: &[&[u8]]) -> Verdict {
-    let mut parser = HeadParser::new(HEAD_BYTES_MAX);
+    let mut parser = HeadParser::new(HEAD_BYTES_MAX, Escapes::Plain);
     let mut bytes = Vec::new();
     for piece in pieces {
         bytes.extend_from_slice(piece);

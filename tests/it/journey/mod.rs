@@ -14,7 +14,7 @@ mod postgres_faults;
 mod redis_faults;
 mod replays;
 mod reviewed;
-mod rig;
+pub mod rig;
 mod senders;
 mod upstream_faults;
 mod upstream_sees;

@@ -13,7 +13,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use onceward::config::model::{Drain, Timeouts};
 use onceward::gateway::Body;
-use onceward::server::{self, BodyFault, Bound, Core, Handler, Peer, Refused, Server, Settings};
+use onceward::server::{self, BodyFault, Bound, Core, Escapes, Handler, Peer, Refused, Server, Settings};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
@@ -46,6 +46,7 @@ pub fn settings() -> Settings {
         connections_per_address: 1000,
         trusted_proxies: Vec::new(),
         max_headers: 32 * 1024,
+        escapes: Escapes::Plain,
         timeouts: Timeouts { header: PATIENCE, body: PATIENCE, idle: PATIENCE },
     }
 }
