@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 
 pub mod admission;
+pub mod batch;
 pub mod canonical_json;
 pub mod claiming;
 pub mod claims;
@@ -20,6 +21,8 @@ pub mod headers;
 pub mod identity;
 pub mod keyring;
 pub mod limits;
+pub mod naming;
+pub mod quarantine;
 pub mod rejection;
 pub mod reply;
 pub mod route;

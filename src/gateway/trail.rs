@@ -17,6 +17,8 @@ pub struct Trail {
     tenant: String,
     route: String,
     idempotency_key: String,
+    /// The event's own key, when this delivery knew it by another name.
+    known_as: Option<String>,
     fingerprint: String,
     state_before: &'static str,
     state_after: &'static str,
@@ -38,6 +40,7 @@ impl Trail {
             tenant: String::new(),
             route: String::new(),
             idempotency_key: String::new(),
+            known_as: None,
             fingerprint: String::new(),
             state_before: "",
             state_after: "",
@@ -57,6 +60,11 @@ impl Trail {
     /// What it is called.
     pub fn identified(&mut self, key: String) {
         self.idempotency_key = key;
+    }
+
+    /// It is an event that was found by an alias: under which key that stands.
+    pub fn known_as(&mut self, key: String) {
+        self.known_as = Some(key);
     }
 
     /// What its first event is compared by.
@@ -85,7 +93,7 @@ impl Trail {
                 ("finished", "finished")
             }
             Begin::Busy { status, .. } => (status.as_str(), status.as_str()),
-            Begin::Mismatch { fields } => {
+            Begin::Mismatch { fields, .. } => {
                 let fields = fields.join(", ");
                 // Somebody should look: a correction under an old key is lost as long as nobody does.
                 tracing::warn!(
@@ -147,6 +155,7 @@ impl Trail {
             route = self.route,
             event = self.event,
             idempotency_key = self.idempotency_key,
+            known_as = self.known_as,
             fingerprint = self.fingerprint,
             state_before = self.state_before,
             state_after = self.state_after,
