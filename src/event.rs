@@ -206,6 +206,21 @@ pub struct Fingerprint {
     pub fields: Vec<(String, FieldDigest)>,
 }
 
+impl Fingerprint {
+    /// The names of the fields in which two events differ: other values, and fields that only one of them has.
+    pub fn differing(&self, other: &Self) -> Vec<String> {
+        let changed = self.fields.iter().filter(|(name, digest)| other.field(name) != Some(digest));
+        let gone = other.fields.iter().filter(|(name, _)| self.field(name).is_none());
+        changed.chain(gone).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The digest of one field.
+    pub fn field(&self, name: &str) -> Option<&FieldDigest> {
+        let at = self.fields.binary_search_by(|(field, _)| field.as_str().cmp(name)).ok()?;
+        self.fields.get(at).map(|(_, digest)| digest)
+    }
+}
+
 /// An upstream's answer as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredResponse {

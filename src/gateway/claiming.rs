@@ -1,27 +1,32 @@
-//! How claims are won. Drives the machine over the store: asks, writes what it decides, and decides again over what a refused
-//! write met. One event at a time, or several of one delivery together.
+//! How a claim is won. Drives the machine over the store: asks, writes what it decides, and decides again over what a refused
+//! write met; goes on with the event that another of its names leads to.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
-use crate::event::{Fingerprint, Timestamp};
+use crate::event::{Fingerprint, ScopeKey, Timestamp};
+use crate::idempotency::alias::{Standing, claim_over, on_pointer};
 use crate::idempotency::machine::Me;
-use crate::idempotency::record::{Status, UnknownReason};
-use crate::idempotency::{Claim, Decision, Owner, Plan, Policy, on_request};
+use crate::idempotency::record::{State, Status, UnknownReason};
+use crate::idempotency::{Claim, Decision, Draft, Expect, Owner, Plan, Policy, Record, on_request};
 use crate::store::{Seen, StoreError, StoreFault, Swap};
 
 use super::dedupe::{Begin, Dedupe, Held, Item, Kept};
 use super::identity::{DigestKeys, Identity};
+use super::naming::Named;
 use super::trail::Trail;
 
 /// How many store calls of one delivery are under way at once.
 const PIPELINED: usize = 64;
+
+/// How often one delivery goes on to another event that one of its names leads to. Each time but the first, an event whose outcome
+/// was unknown is left as one that failed, so that it is not gone on to again; more than this many in a row are a storm.
+const HOPS_MAX: usize = 8;
 
 /// Store calls of one delivery, begun in order, with their results in order.
 pub(super) async fn pipelined<T>(calls: Vec<BoxFuture<'_, T>>) -> Vec<T> {
@@ -41,83 +46,77 @@ impl Asking<'_> {
     /// Claims what is new; waits for one event that runs elsewhere.
     pub(super) async fn begin(&self, ids: &[Identity], trail: &mut Trail) -> Result<Begin, StoreError> {
         let newest = self.keys.newest();
-        let named: Vec<Named<'_>> =
-            ids.iter().map(|id| Named { id, name: id.key.digest(), fingerprint: id.fingerprint(newest) }).collect();
+        let named: Vec<Named<'_>> = ids.iter().map(|id| Named::new(id, id.fingerprint(newest))).collect();
         if let Some(first) = named.first() {
             trail.fingerprint(&first.fingerprint.digest);
         }
-        match named.as_slice() {
-            [one] => match self.claim(one).await? {
-                One::Busy(after, status) => self.wait(one, after, status).await,
-                one => Ok(single(one)),
-            },
-            several => match Twins::of(several) {
-                Some(twins) => self.claim_all(several, twins).await,
-                None => Ok(Begin::Mismatch { fields: Vec::new() }),
-            },
+        let [one] = named.as_slice() else {
+            return self.claim_all(&named).await;
+        };
+        let found = self.claim(one).await?;
+        if found.key != one.id.key {
+            trail.known_as(found.key.readable());
+        }
+        match found.one {
+            One::Claimed(held) => Ok(Begin::Fresh(vec![Item::First(held)])),
+            One::Known(kept) => Ok(Begin::Replay(kept)),
+            One::Mismatch(fields) => Ok(self.refuse(vec![one.stranger(found.key, fields)], true).await),
+            One::Waits(reason) => Ok(Begin::Held { reason }),
+            One::Busy(after, status) => self.wait(one, &found.key, after, status).await,
         }
     }
 
-    /// Several events: claims in key-hash order, pipelined, so that two deliveries of the same events cannot each hold half for long;
-    /// undoes its claims when any event cannot go on, or when claiming took so long that the first leases are half over.
-    async fn claim_all(&self, named: &[Named<'_>], twins: Twins) -> Result<Begin, StoreError> {
+    /// One event: its claim with all its names, or what it gets instead. An event without other names costs one round trip, and so
+    /// does a duplicate by its key; each new name is written in a second one.
+    pub(super) async fn claim(&self, named: &Named<'_>) -> Result<Found, StoreError> {
         let started = Instant::now();
-        let mut claiming = Vec::with_capacity(twins.leaders.len());
-        for one in twins.leaders.iter().filter_map(|at| named.get(*at)) {
-            claiming.push(self.claim(one).boxed());
-        }
-        let mut ones: Vec<(usize, One)> = Vec::with_capacity(claiming.len());
-        let mut fault = None;
-        for (at, one) in twins.leaders.into_iter().zip(pipelined(claiming).await) {
-            match one {
-                Ok(one) => ones.push((at, one)),
-                Err(error) => fault = Some(error),
+        let mut key = named.id.key.clone();
+        let mut seen = Seen { current: None, now: Timestamp::default() };
+        for hop in 0..HOPS_MAX {
+            let held = match self.claim_at(&key, seen, named).await? {
+                Step::Here(One::Claimed(held)) => held,
+                Step::Here(one) => return Ok(Found { key, one }),
+                Step::Follow(to, at) => {
+                    (key, seen) = (to, at);
+                    continue;
+                }
+            };
+            match self.write_names(&held, named, started, hop > 0).await? {
+                None => return Ok(Found { key, one: One::Claimed(held) }),
+                Some(Step::Here(one)) => return Ok(Found { key, one }),
+                Some(Step::Follow(to, at)) => (key, seen) = (to, at),
             }
         }
-        if fault.is_none() && started.elapsed() > self.policy.lease / 2 {
-            fault = Some(StoreError::new(StoreFault::Timeout, "claiming took half of the lease"));
-        }
-        if let Some(stop) = worst(&ones) {
-            self.undo(&ones).await;
-            return Ok(stop);
-        }
-        if let Some(error) = fault {
-            self.undo(&ones).await;
-            return Err(error);
-        }
-        ones.extend(twins.repeats.into_iter().map(|at| (at, One::Repeat)));
-        ones.sort_by_key(|(at, _)| *at);
-        let items: Vec<Item> = ones.into_iter().filter_map(|(_, one)| one.into_item()).collect();
-        match items.first() {
-            Some(Item::Known(kept)) if !items.iter().any(|item| matches!(item, Item::First(_))) => {
-                Ok(Begin::Replay(kept.clone()))
-            }
-            _ => Ok(Begin::Fresh(items)),
-        }
+        Ok(Found { key, one: One::Busy(Duration::ZERO, Status::Processing) })
     }
 
-    /// One event: decide, write, and on a refused write decide again over what it met. An event that is new costs one round
-    /// trip, and so does a duplicate: the first decision is made before anything is known.
-    async fn claim(&self, named: &Named<'_>) -> Result<One, StoreError> {
-        let id = named.id;
-        let mut seen = Seen { current: None, now: Timestamp::default() };
+    /// Decides at one key, from what was seen there, and claims it if that is what the machine says.
+    async fn claim_at(&self, key: &ScopeKey, mut seen: Seen, named: &Named<'_>) -> Result<Step, StoreError> {
         // Each turn loses to another writer of this very key; a few in a row mean a storm, and the sender comes again.
         for _ in 0..8 {
-            let fingerprint = self.fingerprint_for(&seen, named);
-            let me = Me { owner: self.owner, fingerprint: &fingerprint, plugin: &id.plugin, route: self.route };
-            let decision = on_request(seen.current.as_ref(), &me, seen.now, self.policy);
-            let Decision::Claim(plan) = decision else {
-                return Ok(self.settle(decision, id, seen));
+            let plan = match &seen.current {
+                Some(Record { state: State::Alias { of }, .. }) => match self.follow(&seen, of).await? {
+                    Ok(plan) => plan,
+                    Err(step) => return Ok(step),
+                },
+                _ => match self.decide(&seen, named) {
+                    Decision::Claim(plan) => plan,
+                    decision => return Ok(Step::Here(self.settle(decision, key, seen))),
+                },
             };
-            let me = Me { owner: self.owner, fingerprint: &named.fingerprint, plugin: &id.plugin, route: self.route };
-            match self.write_claim(&plan, &me, id).await? {
+            let me = self.me(named, &named.fingerprint);
+            let draft = plan.draft(&me, self.dedupe.shared.floor.load(Ordering::Relaxed), self.policy);
+            match self.write_claim(key, plan.expect, &draft).await? {
                 Swap::Done(record) => {
                     self.dedupe.raise_floor(record.fence);
-                    return Ok(One::Claimed(Held {
-                        key: id.key.clone(),
+                    return Ok(Step::Here(One::Claimed(Held {
+                        key: key.clone(),
                         claim: Claim::of(&record),
-                        before: seen.current.map(|record| record.state.status()),
-                    }));
+                        before: seen
+                            .current
+                            .map(|record| record.state.status())
+                            .filter(|status| *status != Status::Alias),
+                    })));
                 }
                 Swap::Refused(met) => seen = *met,
             }
@@ -125,24 +124,42 @@ impl Asking<'_> {
         Err(StoreError::new(StoreFault::Timeout, "the key changed under every write"))
     }
 
+    /// A key that is itself another event's name (only a body can be both): the claim over it if it is free, else where it leads.
+    async fn follow(&self, seen: &Seen, of: &ScopeKey) -> Result<Result<Plan, Step>, StoreError> {
+        let at = self.dedupe.store.peek(of).await?;
+        Ok(match seen.current.as_ref().map(|pointer| (pointer, on_pointer(pointer, at.current.as_ref(), at.now))) {
+            Some((pointer, Standing::Free)) => Ok(claim_over(pointer)),
+            Some((_, Standing::Until(end))) => Err(Step::Here(One::Busy(end.since(at.now), Status::Processing))),
+            Some((_, Standing::Taken)) | None => Err(Step::Follow(of.clone(), at)),
+        })
+    }
+
+    pub(super) fn decide(&self, seen: &Seen, named: &Named<'_>) -> Decision {
+        let fingerprint = self.fingerprint_for(seen, named);
+        on_request(seen.current.as_ref(), &self.me(named, &fingerprint), seen.now, self.policy)
+    }
+
+    fn me<'a>(&'a self, named: &'a Named<'_>, fingerprint: &'a Fingerprint) -> Me<'a> {
+        Me { owner: self.owner, fingerprint, plugin: &named.id.plugin, route: self.route }
+    }
+
     /// The claim's write. A connection that broke is tried once more with the same owner: if the first write was applied, the
     /// second meets its own claim. When the outcome of either stays unknown, a task looks for the claim and gives it back.
-    async fn write_claim(&self, plan: &Plan, me: &Me<'_>, id: &Identity) -> Result<Swap, StoreError> {
+    async fn write_claim(&self, key: &ScopeKey, expect: Expect, draft: &Draft) -> Result<Swap, StoreError> {
         let store = &self.dedupe.store;
-        let draft = plan.draft(me, self.dedupe.shared.floor.load(Ordering::Relaxed), self.policy);
-        let mut result = store.swap(&id.key, plan.expect, &draft).await;
+        let mut result = store.swap(key, expect, draft).await;
         let mut in_doubt = result.as_ref().is_err_and(StoreError::may_be_applied);
         if result.as_ref().is_err_and(|error| error.kind == StoreFault::Unreachable) {
-            result = store.swap(&id.key, plan.expect, &draft).await;
+            result = store.swap(key, expect, draft).await;
             in_doubt |= result.as_ref().is_err_and(StoreError::may_be_applied);
         }
         if result.is_err() && in_doubt {
-            self.dedupe.give_back_if_found(me.owner.clone(), id.key.clone(), self.policy.clone());
+            self.dedupe.give_back_if_found(draft.owner.clone(), key.clone(), self.policy.clone());
         }
         result
     }
 
-    fn settle(&self, decision: Decision, id: &Identity, seen: Seen) -> One {
+    fn settle(&self, decision: Decision, key: &ScopeKey, seen: Seen) -> One {
         match decision {
             Decision::Replay { response, expires_at, compared } => One::Known(Kept { response, expires_at, compared }),
             Decision::Busy { until } => One::Busy(until.since(seen.now), status_of(&seen)),
@@ -151,7 +168,7 @@ impl Asking<'_> {
             Decision::Own | Decision::Claim(_) => match seen.current {
                 Some(record) => {
                     self.dedupe.raise_floor(record.fence);
-                    One::Claimed(Held { key: id.key.clone(), claim: Claim::of(&record), before: None })
+                    One::Claimed(Held { key: key.clone(), claim: Claim::of(&record), before: None })
                 }
                 None => One::Busy(Duration::ZERO, Status::Processing),
             },
@@ -160,10 +177,15 @@ impl Asking<'_> {
 
     /// Waits for a running event's answer. A waiter only replays: if the event ends without an answer to replay, or does not
     /// end in time, the sender comes again.
-    async fn wait(&self, named: &Named<'_>, mut after: Duration, mut status: Status) -> Result<Begin, StoreError> {
-        let id = named.id;
+    async fn wait(
+        &self,
+        named: &Named<'_>,
+        key: &ScopeKey,
+        mut after: Duration,
+        mut status: Status,
+    ) -> Result<Begin, StoreError> {
         let deadline = Instant::now() + self.policy.in_flight.wait;
-        let Some(waiter) = self.dedupe.shared.waiters.enter(&id.key.tenant, named.name) else {
+        let Some(waiter) = self.dedupe.shared.waiters.enter(&key.tenant, key.digest()) else {
             return Ok(Begin::Busy { after, status });
         };
         let mut pause = Duration::from_millis(50);
@@ -177,13 +199,19 @@ impl Asking<'_> {
             woken.as_mut().enable();
             pause = (pause * 2).min(Duration::from_millis(250));
             // A store that does not answer now may yet, and that the event runs elsewhere is known already.
-            let Ok(seen) = self.dedupe.store.peek(&id.key).await else { continue };
-            let fingerprint = self.fingerprint_for(&seen, named);
-            let me = Me { owner: self.owner, fingerprint: &fingerprint, plugin: &id.plugin, route: self.route };
-            match on_request(seen.current.as_ref(), &me, seen.now, self.policy) {
+            let Ok(seen) = self.dedupe.store.peek(key).await else { continue };
+            match self.decide(&seen, named) {
                 Decision::Busy { until } => (after, status) = (until.since(seen.now), status_of(&seen)),
-                Decision::Claim(_) => return Ok(Begin::Busy { after: Duration::ZERO, status: status_of(&seen) }),
-                decision => return Ok(single(self.settle(decision, id, seen))),
+                Decision::Replay { response, expires_at, compared } => {
+                    return Ok(Begin::Replay(Kept { response, expires_at, compared }));
+                }
+                Decision::Mismatch { fields } => {
+                    return Ok(self.refuse(vec![named.stranger(key.clone(), fields)], true).await);
+                }
+                Decision::Held { reason } => return Ok(Begin::Held { reason }),
+                Decision::Own | Decision::Claim(_) => {
+                    return Ok(Begin::Busy { after: Duration::ZERO, status: status_of(&seen) });
+                }
             }
         }
         Ok(Begin::Busy { after, status })
@@ -200,108 +228,31 @@ impl Asking<'_> {
             _ => Cow::Borrowed(newest),
         }
     }
-
-    async fn undo(&self, ones: &[(usize, One)]) {
-        let mut undoing = Vec::new();
-        for (_, one) in ones {
-            if let One::Claimed(held) = one {
-                let why = "another event of the same request could not be claimed";
-                undoing.push(self.dedupe.give_back(held, why, self.policy).boxed());
-            }
-        }
-        pipelined(undoing).await;
-    }
 }
 
 fn status_of(seen: &Seen) -> Status {
     seen.current.as_ref().map_or(Status::Processing, |record| record.state.status())
 }
 
-fn single(one: One) -> Begin {
-    match one {
-        One::Claimed(held) => Begin::Fresh(vec![Item::First(held)]),
-        One::Known(kept) => Begin::Replay(kept),
-        One::Busy(after, status) => Begin::Busy { after, status },
-        One::Mismatch(fields) => Begin::Mismatch { fields },
-        One::Waits(reason) => Begin::Held { reason },
-        One::Repeat => Begin::Fresh(vec![Item::Repeat]),
-    }
-}
-
-/// What decides a request that cannot go on: a mismatch before a held event before a busy one.
-fn worst(ones: &[(usize, One)]) -> Option<Begin> {
-    let rank = |one: &One| match one {
-        One::Mismatch(_) => 0,
-        One::Waits(_) => 1,
-        One::Busy(..) => 2,
-        One::Claimed(_) | One::Known(_) | One::Repeat => 3,
-    };
-    let (_, one) = ones.iter().min_by_key(|(_, one)| rank(one))?;
-    match one {
-        One::Mismatch(fields) => Some(Begin::Mismatch { fields: fields.clone() }),
-        One::Waits(reason) => Some(Begin::Held { reason: *reason }),
-        One::Busy(after, status) => Some(Begin::Busy { after: *after, status: *status }),
-        One::Claimed(_) | One::Known(_) | One::Repeat => None,
-    }
+/// What one event gets, and under which key: its own, or the one that another of its names led to.
+pub(super) struct Found {
+    pub(super) key: ScopeKey,
+    pub(super) one: One,
 }
 
 /// What one event gets.
-enum One {
+pub(super) enum One {
     Claimed(Held),
     Known(Kept),
     Busy(Duration, Status),
     Mismatch(Vec<String>),
     Waits(UnknownReason),
-    Repeat,
 }
 
-impl One {
-    fn into_item(self) -> Option<Item> {
-        match self {
-            Self::Claimed(held) => Some(Item::First(held)),
-            Self::Known(kept) => Some(Item::Known(kept)),
-            Self::Repeat => Some(Item::Repeat),
-            Self::Busy(..) | Self::Mismatch(_) | Self::Waits(_) => None,
-        }
-    }
-}
-
-/// An event's identity with what the store is asked by, computed once.
-struct Named<'a> {
-    id: &'a Identity,
-    /// The digest of its key.
-    name: [u8; 32],
-    /// Under the newest of the digest keys.
-    fingerprint: Fingerprint,
-}
-
-/// A delivery's events by key: the first of each key in key-hash order, and the repeats.
-struct Twins {
-    leaders: Vec<usize>,
-    repeats: Vec<usize>,
-}
-
-impl Twins {
-    /// None when two events of the delivery share a key but are not the same event.
-    fn of(named: &[Named<'_>]) -> Option<Self> {
-        let mut order: Vec<(usize, &Named<'_>)> = named.iter().enumerate().collect();
-        order.sort_by_key(|(_, named)| named.name);
-        let mut twins = Self { leaders: Vec::new(), repeats: Vec::new() };
-        let mut leader: Option<&Named<'_>> = None;
-        for (at, named) in order {
-            match leader {
-                Some(first) if first.name == named.name => {
-                    if first.fingerprint.digest != named.fingerprint.digest {
-                        return None;
-                    }
-                    twins.repeats.push(at);
-                }
-                _ => {
-                    leader = Some(named);
-                    twins.leaders.push(at);
-                }
-            }
-        }
-        Some(twins)
-    }
+/// Where a key or a name led.
+pub(super) enum Step {
+    /// This is what the event gets.
+    Here(One),
+    /// It is the event under this key, which held this a moment ago.
+    Follow(ScopeKey, Seen),
 }

@@ -60,6 +60,8 @@ pub enum Begin {
     Mismatch {
         /// The names of the fields that differ.
         fields: Vec<String>,
+        /// Its quarantine is written, and not only about to be.
+        kept: bool,
     },
     /// An event waits for an operator.
     Held {

@@ -71,7 +71,12 @@ impl Forward<'_> {
         let attempt = held().map(|held| held.claim.attempt).max().unwrap_or(1);
         let fence = held().map(|held| held.claim.fence).max().unwrap_or_default();
         let headers = request.headers_mut();
-        put(headers, "idempotency-key", &self.route.space.readable(ids));
+        // An event that was claimed under the key it is known by goes out under that, as it did before.
+        let key = match items {
+            [Item::First(held)] => held.key.readable(),
+            _ => self.route.space.readable(ids),
+        };
+        put(headers, "idempotency-key", &key);
         put(headers, "onceward-attempt", &attempt.to_string());
         put(headers, "onceward-fence", &fence.to_string());
         if items.len() > 1 {

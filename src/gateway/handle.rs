@@ -55,7 +55,7 @@ impl Gateway {
         self.rates.verified(&admitted.route.config.tenant, events.len())?;
         let ids = match identify(admitted, &events) {
             Ok(ids) => ids,
-            Err(missing) => match self.without_key(admitted, &missing, trail)? {
+            Err(missing) => match self.without_key(admitted, &events, &missing, trail)? {
                 Some(id) => vec![id],
                 None => return self.forward_undeduped(admitted, trail).await,
             },
@@ -87,7 +87,7 @@ impl Gateway {
             _ if observed => self.forward_undeduped(admitted, trail).await,
             Begin::Replay(kept) => Ok(Reply::replay(kept)),
             Begin::Busy { after, .. } => Err(admitted.route.in_flight(after)),
-            Begin::Mismatch { fields } => Err(admitted.route.mismatch(fields, ids.len())),
+            Begin::Mismatch { fields, kept } => Err(admitted.route.mismatch(fields, kept, ids.len())),
             Begin::Held { .. } => Err(Rejection::Held),
         }
     }
@@ -146,6 +146,7 @@ impl Gateway {
     fn without_key(
         &self,
         admitted: &Admitted,
+        events: &[Event],
         missing: &Unidentifiable,
         trail: &mut Trail,
     ) -> Result<Option<Identity>, Rejection> {
@@ -156,7 +157,9 @@ impl Gateway {
         let route = &admitted.route;
         match (route.config.policy.missing_key, &route.plugin) {
             (OnMissingKey::HashBody, Some(runner)) => {
-                Ok(Some(Identity::of_body(&route.space, &runner.version, &admitted.delivery)))
+                Identity::of_body(&route.space, &runner.version, &admitted.delivery, events)
+                    .map(Some)
+                    .map_err(|fault| trail.fault(fault, Rejection::PluginFailed { kind: "contract" }))
             }
             (OnMissingKey::Pass, _) => Ok(None),
             _ => Err(Rejection::MissingKey),
@@ -203,7 +206,11 @@ enum Inspected {
 fn identify(admitted: &Admitted, events: &[Event]) -> Result<Vec<Identity>, Unidentifiable> {
     let route = &admitted.route;
     let runner = route.plugin.as_ref().filter(|_| !events.is_empty()).ok_or(Unidentifiable::NoKey)?;
-    events.iter().map(|event| Identity::of(&route.space, &runner.version, &admitted.delivery, event)).collect()
+    let delivery = &admitted.delivery;
+    let ids = events.iter().map(|event| Identity::of(&route.space, &runner.version, delivery, event));
+    // A body with several events names none of them.
+    let named_by_body = route.config.policy.body_alias && events.len() == 1;
+    ids.map(|id| id.map(|id| if named_by_body { id.with_body(&route.space, delivery) } else { id })).collect()
 }
 
 /// The upstream's answer, untouched but for what belongs to the connection.

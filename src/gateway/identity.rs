@@ -13,6 +13,8 @@ use super::canonical_json::canonical;
 pub struct Identity {
     /// Its name in the store.
     pub key: ScopeKey,
+    /// Its other names, in the order of their digests.
+    pub aliases: Vec<ScopeKey>,
     /// The plugin that named it.
     pub plugin: PluginVersion,
     /// What is compared, sorted by name: each with its typed, canonical bytes.
@@ -67,18 +69,42 @@ impl Identity {
             return Err(Unidentifiable::NoKey);
         }
         let key = space.key(KeyKind::Key, event.key.clone());
-        Ok(Self { key, plugin: plugin.clone(), compared: compared(delivery, &event.material)? })
+        let named = event.aliases.iter().filter(|parts| parts.iter().any(|part| !part.trim().is_empty()));
+        let mut aliases: Vec<ScopeKey> = named.map(|parts| space.key(KeyKind::Alias, parts.clone())).collect();
+        // One order for all deliveries, so that two which share names seldom hold half of them each.
+        aliases.sort_by_cached_key(ScopeKey::digest);
+        aliases.dedup();
+        Ok(Self { key, aliases, plugin: plugin.clone(), compared: compared(delivery, &event.material)? })
     }
 
     /// The identity of an event whose name is known and whose fingerprint stands in its record: nothing of it is compared anew.
     pub fn named(key: ScopeKey, plugin: PluginVersion) -> Self {
-        Self { key, plugin, compared: Vec::new() }
+        Self { key, aliases: Vec::new(), plugin, compared: Vec::new() }
     }
 
-    /// The identity of a delivery without a key, by its whole body.
-    pub fn of_body(space: &KeySpace, plugin: &PluginVersion, delivery: &Delivery) -> Self {
-        let digest = hex::encode(Sha256::digest(&delivery.body));
-        Self { key: space.key(KeyKind::Body, vec![digest]), plugin: plugin.clone(), compared: whole(delivery) }
+    /// This identity with the raw body as one more name. It is the name that [`Self::of_body`] gives an event without a key, so
+    /// that a body which came without one and comes again with one is the same event.
+    #[must_use]
+    pub fn with_body(mut self, space: &KeySpace, delivery: &Delivery) -> Self {
+        self.aliases.push(space.body(delivery));
+        self.aliases.sort_by_cached_key(ScopeKey::digest);
+        self
+    }
+
+    /// The identity of a delivery without a key, by its whole body; compared by what its one event names as material, if it does,
+    /// so that it is the same event as one that comes with a key and has this body as another name.
+    ///
+    /// # Errors
+    /// [`Unidentifiable::BadNumber`].
+    pub fn of_body(
+        space: &KeySpace,
+        plugin: &PluginVersion,
+        delivery: &Delivery,
+        events: &[Event],
+    ) -> Result<Self, Unidentifiable> {
+        let material = if let [event] = events { event.material.as_slice() } else { &[] };
+        let compared = compared(delivery, material)?;
+        Ok(Self { key: space.body(delivery), aliases: Vec::new(), plugin: plugin.clone(), compared })
     }
 
     /// The fingerprint under one of the store's digest keys.
@@ -112,6 +138,10 @@ impl KeySpace {
                 format!("{}:{}{at}{}:sha256-{}", self.tenant, self.scope, self.namespace, hex::encode(digest))
             }
         }
+    }
+
+    fn body(&self, delivery: &Delivery) -> ScopeKey {
+        self.key(KeyKind::Body, vec![hex::encode(Sha256::digest(&delivery.body))])
     }
 
     fn key(&self, kind: KeyKind, parts: Vec<String>) -> ScopeKey {

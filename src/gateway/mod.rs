@@ -10,6 +10,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 pub mod admission;
 pub mod audit;
+pub mod batch;
 pub mod canonical_json;
 pub mod claiming;
 pub mod claims;
@@ -24,7 +25,9 @@ pub mod identity;
 pub mod keyring;
 pub mod limits;
 pub mod meters;
+pub mod naming;
 pub mod operator;
+pub mod quarantine;
 pub mod rejection;
 pub mod reply;
 pub mod rfc3339;

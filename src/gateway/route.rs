@@ -127,11 +127,15 @@ impl Route {
         Rejection::InFlight { status, after }
     }
 
-    /// For another event under a known key. Of several events in a request nothing may be called accepted.
-    pub fn mismatch(&self, fields: Vec<String>, events: usize) -> Rejection {
+    /// For another event under a known key. Of several events in a request nothing may be called accepted, and neither may one that
+    /// is not kept yet.
+    pub fn mismatch(&self, fields: Vec<String>, kept: bool, events: usize) -> Rejection {
         let status = StatusCode::from_u16(self.config.policy.mismatch_status).unwrap_or(StatusCode::CONFLICT);
-        let status = if events > 1 && status.is_success() { StatusCode::CONFLICT } else { status };
-        Rejection::Mismatch { status, fields }
+        match status.is_success() {
+            true if events > 1 => Rejection::Mismatch { status: StatusCode::CONFLICT, fields },
+            true if !kept => Rejection::StoreUnavailable,
+            _ => Rejection::Mismatch { status, fields },
+        }
     }
 
     fn accepts(&self, method: &Method) -> bool {

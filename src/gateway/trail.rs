@@ -25,6 +25,8 @@ pub struct Trail {
     tenant: String,
     route: String,
     idempotency_key: String,
+    /// The event's own key, when this delivery knew it by another name.
+    known_as: Option<String>,
     fingerprint: String,
     state_before: &'static str,
     state_after: &'static str,
@@ -52,6 +54,7 @@ impl Trail {
             tenant: String::new(),
             route: String::new(),
             idempotency_key: String::new(),
+            known_as: None,
             fingerprint: String::new(),
             state_before: "",
             state_after: "",
@@ -73,6 +76,11 @@ impl Trail {
     /// What it is called.
     pub fn identified(&mut self, key: String) {
         self.idempotency_key = key;
+    }
+
+    /// It is an event that was found by an alias: under which key that stands.
+    pub fn known_as(&mut self, key: String) {
+        self.known_as = Some(key);
     }
 
     /// What its first event is compared by.
@@ -111,7 +119,7 @@ impl Trail {
                 ("finished", "finished")
             }
             Begin::Busy { status, .. } => (status.as_str(), status.as_str()),
-            Begin::Mismatch { fields } => {
+            Begin::Mismatch { fields, .. } => {
                 let fields = fields.join(", ");
                 self.meters.mismatches.increment(1);
                 audit::mismatch(&self.tenant, &self.route, &self.event, &self.idempotency_key, &fields);
@@ -203,6 +211,7 @@ impl Trail {
             route = self.route,
             event = self.event,
             idempotency_key = self.idempotency_key,
+            known_as = self.known_as,
             fingerprint = self.fingerprint,
             state_before = self.state_before,
             state_after = self.state_after,

@@ -227,7 +227,7 @@ pub fn on_request(seen: Option<&Record>, me: &Me<'_>, now: Timestamp, policy: &P
             }
             _ => Decision::Claim(next_attempt(record)),
         },
-        // No event's key holds these: names of different kinds never meet. Were one there, nothing may be written over it.
+        // Whoever drives the machine follows an alias first, and no event's key holds a quarantine: nothing may be written over it.
         State::Alias { .. } | State::Mismatch { .. } => Decision::Held { reason: UnknownReason::Broken },
     }
 }
@@ -334,37 +334,24 @@ fn compare(record: &Record, me: &Me<'_>) -> Comparison {
     if kept.digest == new.digest {
         return Comparison::Same;
     }
-    let same_version = record.plugin == *me.plugin;
+    if record.plugin == *me.plugin {
+        return Comparison::Differs(new.differing(kept));
+    }
     let mut differing = Vec::new();
     let mut common = 0;
     for (name, digest) in &new.fields {
-        match lookup(kept, name) {
-            Some(other) => {
-                common += usize::from(is_plugins(name));
-                if other != digest {
-                    differing.push(name.clone());
-                }
+        if let Some(other) = kept.field(name) {
+            common += usize::from(is_plugins(name));
+            if other != digest {
+                differing.push(name.clone());
             }
-            None if same_version => differing.push(name.clone()),
-            None => {}
         }
-    }
-    if same_version {
-        let gone = kept.fields.iter().filter(|(name, _)| lookup(new, name).is_none());
-        differing.extend(gone.map(|(name, _)| name.clone()));
-        return Comparison::Differs(differing);
     }
     match (differing.is_empty(), common) {
         (false, _) => Comparison::Differs(differing),
         (true, 0) => Comparison::NothingInCommon,
         (true, _) => Comparison::Same,
     }
-}
-
-fn lookup<'a>(fingerprint: &'a Fingerprint, name: &str) -> Option<&'a [u8; 16]> {
-    let fields = &fingerprint.fields;
-    let at = fields.binary_search_by(|(field, _)| field.as_str().cmp(name)).ok()?;
-    fields.get(at).map(|(_, digest)| digest)
 }
 
 /// Whether a compared field is the plugin's own choice, the whole body that stands in for it included, and not the route's.

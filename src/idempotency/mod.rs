@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing here waits, reads a clock, logs or knows a store. Time is an argument, effects are values.
 
+pub mod alias;
 pub mod history;
 pub mod machine;
 pub mod operator;
