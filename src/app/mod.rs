@@ -22,7 +22,7 @@ use crate::gateway::route::Routes;
 use crate::gateway::upstream::Upstreams;
 use crate::plugin::HostError;
 use crate::server::{self, Bound, Core, Handler, Refused, Settings};
-use crate::store::{Backend, OpenError, Stores};
+use crate::store::{Backend, OpenError, SealedStores, SealingKeys, Stores};
 
 pub mod assemble;
 
@@ -94,7 +94,9 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<usize, AppError> {
     let routes = Arc::new(assemble::routes(&config).await?);
-    let stores = Arc::new(Stores::open(backend(&config.store.url)?, config.store.timeout).await?);
+    let keys = SealingKeys::new(&config.store.encryption_keys);
+    let opened = Stores::open(backend(&config.store.url)?, config.store.timeout).await?;
+    let stores = Arc::new(SealedStores::new(opened, keys));
     let health = Health::new(stores.handle());
     let admin_address = listeners.admin.local_addr()?;
     let admin = admin::serve(listeners.admin, health.clone())?;
@@ -135,7 +137,7 @@ pub async fn run(
 struct Parts {
     config: Arc<Config>,
     routes: Arc<Routes>,
-    stores: Arc<Stores>,
+    stores: Arc<SealedStores>,
     shared: Shared,
     rates: Rates,
 }

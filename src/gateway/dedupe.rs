@@ -8,9 +8,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::event::{ScopeKey, StoredResponse, Timestamp};
 use crate::idempotency::record::{Status, UnknownReason};
-use crate::idempotency::{Claim, Owner, Policy};
+use crate::idempotency::{Claim, Owner};
 use crate::store::{Store, StoreError};
 
+use super::admission::Admitted;
 use super::claiming::Asking;
 use super::identity::Identity;
 use super::keyring::Keyring;
@@ -125,12 +126,14 @@ impl Dedupe {
         &self,
         owner: &Owner,
         ids: &[Identity],
-        route: &str,
-        policy: &Policy,
+        admitted: &Admitted,
         trail: &mut Trail,
     ) -> Result<Begin, StoreError> {
         let keys = self.shared.keyring.get(&*self.store).await?;
-        Asking { dedupe: self, keys: &keys, owner, route, policy }.begin(ids, trail).await
+        let route = &admitted.route.config;
+        let request = admitted.kept_with_claim(ids.len());
+        let asking = Asking { dedupe: self, keys: &keys, owner, route: &route.name, policy: &route.policy, request };
+        asking.begin(ids, trail).await
     }
 
     pub(super) fn raise_floor(&self, fence: u64) {

@@ -18,6 +18,7 @@ pub mod forward;
 pub mod handle;
 pub mod headers;
 pub mod identity;
+pub mod keep;
 pub mod keyring;
 pub mod limits;
 pub mod rejection;

@@ -94,7 +94,12 @@ fn failed(class: FailureClass, response: Option<StoredResponse>) -> State {
 /// What a delivery with this amount gets at this second.
 fn decide(seen: &Record, amount: u8, second: u64, policy: &Policy) -> Decision {
     let (owner, print, plugin) = (Owner("second".into()), fingerprint(&[("/amount", amount)]), plugin("1"));
-    on_request(Some(seen), &Me { owner: &owner, fingerprint: &print, plugin: &plugin, route: "stripe" }, at(second), policy)
+    on_request(
+        Some(seen),
+        &Me { owner: &owner, fingerprint: &print, plugin: &plugin, route: "stripe" },
+        at(second),
+        policy,
+    )
 }
 
 fn claims(decision: &Decision) -> Option<(u32, bool)> {
@@ -108,8 +113,16 @@ fn is_mismatch(decision: &Decision) -> bool {
 #[test]
 fn nothing_there_is_claimed_as_the_first_attempt() {
     let (owner, print, plugin) = (Owner("o".into()), fingerprint(&[]), plugin("1"));
-    let decision = on_request(None, &Me { owner: &owner, fingerprint: &print, plugin: &plugin, route: "stripe" }, at(0), &policy());
-    assert_eq!(decision, Decision::Claim(Plan { expect: Expect::Absent, attempt: 1, ambiguous: false, history: Vec::new() }));
+    let decision = on_request(
+        None,
+        &Me { owner: &owner, fingerprint: &print, plugin: &plugin, route: "stripe" },
+        at(0),
+        &policy(),
+    );
+    assert_eq!(
+        decision,
+        Decision::Claim(Plan { expect: Expect::Absent, attempt: 1, ambiguous: false, history: Vec::new() })
+    );
 }
 
 #[test]
@@ -192,7 +205,12 @@ fn another_version_of_the_plugin_compares_only_what_both_name() {
     let seen = record(State::Succeeded { response: answer(200) });
     let decide = |fields: &[(&str, u8)]| {
         let (owner, print, plugin) = (Owner("second".into()), fingerprint(fields), plugin("2"));
-        on_request(Some(&seen), &Me { owner: &owner, fingerprint: &print, plugin: &plugin, route: "stripe" }, at(1), &policy())
+        on_request(
+            Some(&seen),
+            &Me { owner: &owner, fingerprint: &print, plugin: &plugin, route: "stripe" },
+            at(1),
+            &policy(),
+        )
     };
     assert!(matches!(decide(&[("/amount", 1), ("/currency", 9)]), Decision::Replay { compared: true, .. }));
     assert!(is_mismatch(&decide(&[("/amount", 2), ("/currency", 9)])));

@@ -111,29 +111,20 @@ fn step(note: Note) -> Option<Step> {
         Note::Operator { verb, by, at } => {
             Step::Operator { verb: Verb::parse(&verb)?, by, at: Timestamp::from_micros(at) }
         }
-        Note::Attempt {
-            attempt,
-            fence,
-            event,
-            started_at,
-            finished_at,
-            status,
-            class,
-            reason,
-            status_code,
-            error,
-        } => Step::Attempt(Attempt {
-            attempt,
-            fence,
-            event,
-            started_at: Timestamp::from_micros(started_at),
-            finished_at: finished_at.map(Timestamp::from_micros),
-            status: Status::parse(&status)?,
-            class: parsed(class, FailureClass::parse)?,
-            reason: parsed(reason, UnknownReason::parse)?,
-            upstream_status: status_code,
-            error,
-        }),
+        Note::Attempt { attempt, fence, event, started_at, finished_at, status, class, reason, status_code, error } => {
+            Step::Attempt(Attempt {
+                attempt,
+                fence,
+                event,
+                started_at: Timestamp::from_micros(started_at),
+                finished_at: finished_at.map(Timestamp::from_micros),
+                status: Status::parse(&status)?,
+                class: parsed(class, FailureClass::parse)?,
+                reason: parsed(reason, UnknownReason::parse)?,
+                upstream_status: status_code,
+                error,
+            })
+        }
     })
 }
 

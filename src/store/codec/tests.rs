@@ -53,12 +53,21 @@ fn a_time() -> impl Strategy<Value = Timestamp> {
 fn a_key() -> impl Strategy<Value = ScopeKey> {
     let kind = prop_oneof![Just(KeyKind::Key), Just(KeyKind::Alias), Just(KeyKind::Body), Just(KeyKind::Mismatch)];
     let words = (any::<String>(), any::<String>(), any::<String>(), vec(any::<String>(), 0..3));
-    (words, kind).prop_map(|((tenant, scope, namespace, parts), kind)| ScopeKey { tenant, scope, namespace, kind, parts })
+    (words, kind).prop_map(|((tenant, scope, namespace, parts), kind)| ScopeKey {
+        tenant,
+        scope,
+        namespace,
+        kind,
+        parts,
+    })
 }
 
 fn a_step() -> impl Strategy<Value = Step> {
-    let operator = (any::<String>(), a_time())
-        .prop_map(|(by, at)| Step::Operator { verb: crate::idempotency::history::Verb::Succeed, by, at });
+    let operator = (any::<String>(), a_time()).prop_map(|(by, at)| Step::Operator {
+        verb: crate::idempotency::history::Verb::Succeed,
+        by,
+        at,
+    });
     let numbers = (any::<u32>(), any::<u64>(), a_time(), option::of(a_time()), option::of(any::<u16>()));
     let words = (any::<String>(), option::of(any::<String>()), any::<bool>());
     let attempt = (numbers, words).prop_map(
