@@ -241,7 +241,7 @@ fn notices_and_warnings_name_their_keys() {
         r#"
 admin.tokens = [{{ name = "ops", sha256 = "{digest}", scope = "tenant:acme" }}]
 store.url = "memory:"
-store.encryption_keys = [{{ value = "{CANARY}" }}]
+store.encryption_keys = [{{ value = "{CANARY}-0123456789" }}]
 plugins.registry = "s3://bucket"
 tenants.acme.limits = {{ rate = "1/s" }}
 tenants.acme.compat = true
@@ -299,6 +299,22 @@ replay = {{ redact = ["/card"] }}
     assert_eq!(json["ok"], true);
     assert_eq!(json["notices"].as_array().map(Vec::len), Some(8));
     assert!(!said.contains(CANARY) && !format!("{loaded:?}").contains(CANARY));
+}
+
+/// What encrypts must be long enough not to be guessed, and what is redacted holds no id to refer to.
+#[test]
+fn what_is_kept_is_checked() {
+    let file = format!("store.encryption_keys = [{{ value = \"{CANARY}-01234567\" }}]\n{ROUTE}");
+    let found = faults(load_text(&file, &Environment::default()));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].to_string().contains("store.encryption_keys: a key is shorter than 16 bytes"), "{found:?}");
+    for (redact, resource_id, refused) in
+        [("/card", "/card/id", true), ("/card", "/card", true), ("/card", "/cards", false), ("/a/b", "/a", false)]
+    {
+        let replay = format!("replay = {{ redact = [\"{redact}\"], resource_id = \"{resource_id}\" }}");
+        let loaded = load_text(&format!("{ROUTE}idempotency.{replay}\n"), &Environment::default());
+        assert_eq!(loaded.is_err(), refused, "{replay}: {loaded:?}");
+    }
 }
 
 /// The environment may be logged whole by mistake: its values stay out.

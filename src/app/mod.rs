@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use http::Response;
@@ -15,16 +16,21 @@ use crate::gateway::Gateway;
 use crate::gateway::admission::{Limits, Peer};
 use crate::gateway::dedupe::{Dedupe, Shared};
 use crate::gateway::identity::DigestKeys;
+use crate::gateway::journal::{Journal, JournalError};
 use crate::gateway::keyring::Keyring;
 use crate::gateway::limits::Rates;
 use crate::gateway::rejection::Rejection;
 use crate::gateway::route::Routes;
 use crate::gateway::upstream::Upstreams;
+use crate::idempotency::policy::OnStoreDown;
 use crate::plugin::HostError;
 use crate::server::{self, Bound, Core, Handler, Refused, Settings};
 use crate::store::{Backend, OpenError, SealedStores, SealingKeys, Stores};
 
 pub mod assemble;
+
+/// How long a start waits for the store to take what an earlier run could not write.
+const JOURNAL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why the gateway does not run.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +44,9 @@ pub enum AppError {
     /// No waiting will make the store usable.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// A route may forward without the store, and nothing could be written down of that.
+    #[error("{0}; a route has store_down = \"forward\": give the gateway a server.state_dir that it can write to")]
+    Journal(#[from] JournalError),
     /// An address is taken or not ours.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -96,11 +105,15 @@ pub async fn run(
     let routes = Arc::new(assemble::routes(&config).await?);
     let keys = SealingKeys::new(&config.store.encryption_keys);
     let opened = Stores::open(backend(&config.store.url)?, config.store.timeout).await?;
-    let stores = Arc::new(SealedStores::new(opened, keys));
+    let stores = Arc::new(SealedStores::new(opened, keys.clone()));
+    let journal = journal(&config, keys).await?;
     let health = Health::new(stores.handle());
     let admin_address = listeners.admin.local_addr()?;
     let admin = admin::serve(listeners.admin, health.clone())?;
 
+    // Before anything is served: a redelivery may not meet a claim whose outcome is known here.
+    journal.catch_up(&*stores.handle(), JOURNAL_PATIENCE).await;
+    let reconciling = tokio::spawn(journal.clone().keep(stores.handle()));
     let keyring = Keyring::new(digest_keys(&config));
     let keeping = tokio::spawn({
         let (keyring, store) = (keyring.clone(), stores.handle());
@@ -111,7 +124,7 @@ pub async fn run(
         let rates = rates.clone();
         async move { rates.forget().await }
     });
-    let parts = Parts { rates, shared: Shared::new(keyring), routes, stores, config: Arc::new(config) };
+    let parts = Parts { rates, shared: Shared::new(keyring, journal), routes, stores, config: Arc::new(config) };
     let drain = parts.config.server.drain;
     let settings = Settings::from(&parts.config.server);
     let make = move |core: Core| parts.clone().handler(core.tasks).boxed();
@@ -125,6 +138,7 @@ pub async fn run(
     let cut = server.wait().await;
     admin.abort();
     keeping.abort();
+    reconciling.abort();
     forgetting.abort();
     if cut > 0 {
         tracing::warn!(cut, "the deadline cut requests off; their claims are left to their leases");
@@ -171,6 +185,15 @@ fn backend(url: &StoreUrl) -> Result<Backend, AppError> {
             )]))
         }
     }
+}
+
+/// What the store did not take. A route that forwards without the store does so only where that can be written down.
+async fn journal(config: &Config, keys: SealingKeys) -> Result<Journal, AppError> {
+    let journal = Journal::open(&config.server.state_dir.join("journal"), keys)?;
+    if config.routes.iter().any(|route| route.policy.store_down == OnStoreDown::Forward) {
+        journal.check().await?;
+    }
+    Ok(journal)
 }
 
 fn digest_keys(config: &Config) -> Option<DigestKeys> {

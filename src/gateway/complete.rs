@@ -154,7 +154,7 @@ async fn pass_on(
 
 impl Exchange {
     /// What an exchange without a whole answer leaves, and what the sender is told.
-    fn as_outcome(&self) -> (Outcome, Rejection) {
+    pub(super) fn as_outcome(&self) -> (Outcome, Rejection) {
         let ambiguous = |reason, error: &str| Outcome::Ambiguous { reason, error: error.to_owned() };
         match self {
             Self::Unsent(error) => (Outcome::Unsent { error: error.clone() }, Rejection::UpstreamUnreachable),

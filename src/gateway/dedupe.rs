@@ -14,6 +14,7 @@ use crate::store::{Store, StoreError};
 use super::admission::Admitted;
 use super::claiming::Asking;
 use super::identity::Identity;
+use super::journal::Journal;
 use super::keyring::Keyring;
 use super::trail::Trail;
 use super::waiters::Waiters;
@@ -30,7 +31,8 @@ pub struct Dedupe {
 /// What the cores of a process share.
 #[derive(Clone)]
 pub struct Shared {
-    keyring: Keyring,
+    pub(super) keyring: Keyring,
+    pub(super) journal: Journal,
     pub(super) waiters: Waiters,
     /// One above the highest fence seen: a store whose clock steps back may not give a lower one.
     pub(super) floor: Arc<AtomicU64>,
@@ -38,8 +40,8 @@ pub struct Shared {
 
 impl Shared {
     /// For one process over one store.
-    pub fn new(keyring: Keyring) -> Self {
-        Self { keyring, waiters: Waiters::default(), floor: Arc::default() }
+    pub fn new(keyring: Keyring, journal: Journal) -> Self {
+        Self { keyring, journal, waiters: Waiters::default(), floor: Arc::default() }
     }
 }
 

@@ -70,7 +70,7 @@ impl Gateway {
                 return match admitted.route.config.policy.store_down {
                     // What cannot be read was written once: the event is no stranger.
                     OnStoreDown::Forward if error.kind != StoreFault::Corrupt || observed => {
-                        self.forward_undeduped(admitted, trail).await
+                        self.forward_beside(admitted, &ids, trail).await
                     }
                     _ => Err(Rejection::StoreUnavailable),
                 };

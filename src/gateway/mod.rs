@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 
 pub mod admission;
+pub mod beside;
 pub mod canonical_json;
 pub mod claiming;
 pub mod claims;
@@ -18,6 +19,7 @@ pub mod forward;
 pub mod handle;
 pub mod headers;
 pub mod identity;
+pub mod journal;
 pub mod keep;
 pub mod keyring;
 pub mod limits;
