@@ -132,6 +132,7 @@ impl Dedupe {
         trail: &mut Trail,
     ) -> Result<Begin, StoreError> {
         let keys = self.shared.keyring.get(&*self.store).await?;
+        self.shared.journal.settle_for(&*self.store, ids).await?;
         let route = &admitted.route.config;
         let request = admitted.kept_with_claim(ids.len());
         let asking = Asking { dedupe: self, keys: &keys, owner, route: &route.name, policy: &route.policy, request };

@@ -10,7 +10,7 @@ mod reconcile;
 
 pub use entry::{Beside, Entry};
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
@@ -21,6 +21,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
+use crate::event::ScopeKey;
 use crate::store::SealingKeys;
 
 use file::{Change, Job, Leftover};
@@ -41,9 +42,18 @@ struct Inner {
     dir: PathBuf,
     keys: SealingKeys,
     jobs: Sender<Job>,
-    /// What nobody else is about to write, oldest first.
-    waiting: Mutex<VecDeque<Entry>>,
+    /// What nobody else is about to write.
+    waiting: Mutex<Waiting>,
     wake: Notify,
+}
+
+/// Entries that wait for the store.
+#[derive(Default)]
+struct Waiting {
+    /// Oldest first.
+    line: VecDeque<Entry>,
+    /// How many there are for each key's digest: nearly every delivery is of an event that none is for.
+    keys: HashMap<[u8; 32], usize>,
 }
 
 /// One line of a file.
@@ -105,7 +115,12 @@ impl Journal {
 
     /// Leaves an entry to be settled once the store answers.
     pub fn hand_over(&self, entry: Entry) {
-        self.waiting().push_back(entry);
+        let mut waiting = self.waiting();
+        if let Some(key) = entry.key() {
+            *waiting.keys.entry(key.digest()).or_default() += 1;
+        }
+        waiting.line.push_back(entry);
+        drop(waiting);
         self.0.wake.notify_one();
     }
 
@@ -175,14 +190,35 @@ impl Journal {
     }
 
     fn first(&self) -> Option<Entry> {
-        self.waiting().front().cloned()
+        self.waiting().line.front().cloned()
     }
 
-    fn drop_first(&self) {
-        self.waiting().pop_front();
+    /// What waits for one event.
+    fn of(&self, key: &ScopeKey) -> Vec<Entry> {
+        let waiting = self.waiting();
+        if waiting.keys.is_empty() || !waiting.keys.contains_key(&key.digest()) {
+            return Vec::new();
+        }
+        waiting.line.iter().filter(|entry| entry.key().as_ref() == Some(key)).cloned().collect()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+    /// Whether the entry still waited: of several that settle it at once, one tells of it.
+    fn remove(&self, entry: &Entry) -> bool {
+        let mut waiting = self.waiting();
+        let Some(at) = waiting.line.iter().position(|other| other.id == entry.id) else { return false };
+        waiting.line.remove(at);
+        if let Some(digest) = entry.key().map(|key| key.digest())
+            && let Some(count) = waiting.keys.get_mut(&digest)
+        {
+            *count -= 1;
+            if *count == 0 {
+                waiting.keys.remove(&digest);
+            }
+        }
+        true
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         // A panic elsewhere leaves the queue whole.
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

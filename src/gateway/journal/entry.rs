@@ -23,8 +23,8 @@ pub struct Entry {
     namespace: String,
     kind: String,
     parts: Vec<String>,
-    /// Key id, digest, digests of the fields; none: the digest key was not known when it was written.
-    pub(super) fingerprint: Option<(String, String, Vec<(String, String)>)>,
+    /// None: the digest key was not known when it was written.
+    pub(super) fingerprint: Option<Print>,
     /// The delivery that was forwarded.
     pub(super) event: String,
     /// Of its claim; none: it was forwarded without one.
@@ -43,6 +43,9 @@ pub struct Entry {
     /// The gateway's own clock, for people.
     pub(super) at_ms: u64,
 }
+
+/// Key id, digest, and the digest of each field by its name, in hex.
+type Print = (String, String, Vec<(String, String)>);
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Answer {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use crate::gateway::identity::Identity;
 use crate::idempotency::record::Lease;
 use crate::idempotency::{Expect, Record};
 use crate::store::{Store, StoreError, StoreFault, Swap};
@@ -83,6 +84,25 @@ impl Journal {
         }
     }
 
+    /// Settles what waits for these events before they are decided: the store may have come back a moment ago.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn settle_for(&self, store: &dyn Store, ids: &[Identity]) -> Result<(), StoreError> {
+        for entry in ids.iter().flat_map(|id| self.of(&id.key)) {
+            let result = settle(store, &entry).await?;
+            self.settled(&entry, &result).await;
+        }
+        Ok(())
+    }
+
+    async fn settled(&self, entry: &Entry, result: &Settled) {
+        if self.remove(entry) {
+            report(entry, result);
+            self.done(entry).await;
+        }
+    }
+
     /// Settles all that waits, oldest first, until the store does not answer.
     async fn settle_waiting(&self, store: &dyn Store) -> Result<(), StoreError> {
         let mut settled = 0_usize;
@@ -90,9 +110,7 @@ impl Journal {
         while let Some(entry) = self.first() {
             match settle(store, &entry).await {
                 Ok(result) => {
-                    report(&entry, &result);
-                    self.done(&entry).await;
-                    self.drop_first();
+                    self.settled(&entry, &result).await;
                     settled += 1;
                 }
                 Err(error) => {
