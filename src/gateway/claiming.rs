@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use tokio::time::{Instant, timeout_at};
@@ -39,6 +40,8 @@ pub(super) struct Asking<'a> {
     pub(super) keys: &'a DigestKeys,
     pub(super) owner: &'a Owner,
     pub(super) route: &'a str,
+    /// Kept with the claims.
+    pub(super) request: Option<Bytes>,
     pub(super) policy: &'a Policy,
 }
 
@@ -106,6 +109,7 @@ impl Asking<'_> {
             };
             let me = self.me(named, &named.fingerprint);
             let draft = plan.draft(&me, self.dedupe.shared.floor.load(Ordering::Relaxed), self.policy);
+            let draft = Draft { request: self.request.clone(), ..draft };
             match self.write_claim(key, plan.expect, &draft).await? {
                 Swap::Done(record) => {
                     self.dedupe.raise_floor(record.fence);

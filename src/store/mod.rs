@@ -9,6 +9,8 @@ mod memory;
 mod open;
 mod postgres;
 mod redis;
+mod seal;
+mod sealed;
 mod sql;
 mod sqlite;
 
@@ -16,6 +18,8 @@ pub use memory::Memory;
 pub use open::{Backend, OpenError, Stores};
 pub use postgres::Postgres;
 pub use redis::Redis;
+pub use seal::SealingKeys;
+pub use sealed::SealedStores;
 pub use sqlite::Sqlite;
 
 use async_trait::async_trait;
