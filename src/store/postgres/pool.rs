@@ -78,16 +78,19 @@ impl Pool {
         {
             return Err(StoreError::new(*kind, detail).not_applied());
         }
-        let (kind, detail) = match timeout_at(deadline, self.options.connect()).await {
+        match timeout_at(deadline, self.options.connect()).await {
             Ok(Ok(connection)) => {
                 self.shelf().failed = None;
-                return Ok(connection);
+                Ok(connection)
             }
-            Ok(Err(error)) => (fault::of(&error).kind, format!("no connection: {error}")),
-            Err(_) => (StoreFault::Unreachable, "no connection in time".to_owned()),
-        };
-        self.shelf().failed = Some((Instant::now(), kind, detail.clone()));
-        Err(StoreError::new(kind, detail).not_applied())
+            Ok(Err(error)) => {
+                let (kind, detail) = (fault::of(&error).kind, format!("no connection: {error}"));
+                self.shelf().failed = Some((Instant::now(), kind, detail.clone()));
+                Err(StoreError::new(kind, detail).not_applied())
+            }
+            // Says nothing to the others: this call may have waited long for its place.
+            Err(_) => Err(StoreError::new(StoreFault::Unreachable, "no connection in time").not_applied()),
+        }
     }
 
     /// A std mutex, held for a push or a pop and never across an await.

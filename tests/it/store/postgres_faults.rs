@@ -168,7 +168,9 @@ async fn a_locked_table_costs_a_deadline() {
     });
     let mut certain = 0;
     for (error, took) in join_all(calls).await {
-        assert_eq!(error.kind, StoreFault::Timeout, "{error}");
+        // A call that had its place late may not even be connected in time.
+        let unconnected = error.kind == StoreFault::Unreachable && !error.may_be_applied();
+        assert!(error.kind == StoreFault::Timeout || unconnected, "{error}");
         assert!(took < SHORT * 3, "{took:?}");
         certain += usize::from(!error.may_be_applied());
     }
