@@ -2,6 +2,7 @@
 
 mod journey;
 mod plugins;
+mod races;
 mod server;
 mod store;
 mod support;

@@ -3,13 +3,16 @@
 // So that clippy knows these helpers for tests.
 #![cfg(test)]
 
+mod aliases;
 mod basic;
+mod batches;
 mod claims;
 mod crash;
 mod drain;
 mod identity;
 mod plugins;
 mod policies;
+mod quarantine;
 mod redis_faults;
 mod replays;
 mod reviewed;
