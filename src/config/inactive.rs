@@ -47,12 +47,8 @@ fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
     let certificates_set =
         !certificates.hosts.is_empty() || !certificates.names.is_empty() || certificates.roots.is_some();
     note("plugin", "a plugin uploaded by its tenant", matches!(route.plugin, PluginRef::Uploaded { .. }));
-    let aliases = route.plugin_config.get("aliases").and_then(serde_json::Value::as_array);
-    note("plugin_config.aliases", "a second name of an event", aliases.is_some_and(|aliases| !aliases.is_empty()));
     note("capture", "the capture of requests", route.capture.is_some());
     note("certificates", "verification by certificate", certificates_set);
-    note("idempotency.mismatch.status", "the quarantine behind an accepted mismatch", policy.mismatch_status == 202);
-    note("idempotency.body_alias", "a body as a second name", policy.body_alias);
     let previous = policy.plugin_failure == OnPluginFailure::Previous;
     note("idempotency.plugin_failure", "a fall back to a plugin's previous version", previous);
 }

@@ -32,7 +32,9 @@ impl Asking<'_> {
         let mut fault = None;
         for ((at, named), found) in twins.leaders.iter().zip(pipelined(claiming).await) {
             match found {
-                Ok(Found { key, one }) => claimed.push(Claimed { at: *at, named, key, got: Got::One(one) }),
+                Ok(Found { at: place, one }) => {
+                    claimed.push(Claimed { at: *at, named, key: place.key, got: Got::One(one) });
+                }
                 Err(error) => fault = Some(error),
             }
         }

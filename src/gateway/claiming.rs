@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
-use crate::event::{Fingerprint, ScopeKey, Timestamp};
+use crate::event::{Fingerprint, KeyKind, ScopeKey, Timestamp};
 use crate::idempotency::alias::{Standing, claim_over, on_pointer};
 use crate::idempotency::machine::Me;
 use crate::idempotency::record::{State, Status, UnknownReason};
@@ -57,15 +57,15 @@ impl Asking<'_> {
             return self.claim_all(&named).await;
         };
         let found = self.claim(one).await?;
-        if found.key != one.id.key {
-            trail.known_as(found.key.readable());
+        if found.at.key != one.id.key {
+            trail.known_as(found.at.key.readable());
         }
         match found.one {
             One::Claimed(held) => Ok(Begin::Fresh(vec![Item::First(held)])),
             One::Known(kept) => Ok(Begin::Replay(kept)),
-            One::Mismatch(fields) => Ok(self.refuse(vec![one.stranger(found.key, fields)], true).await),
+            One::Mismatch(fields) => Ok(self.refuse(vec![one.stranger(found.at.key, fields)], true).await),
             One::Waits(reason) => Ok(Begin::Held { reason }),
-            One::Busy(after, status) => self.wait(one, &found.key, after, status).await,
+            One::Busy(after, status) => self.wait(one, &found.at, after, status).await,
         }
     }
 
@@ -73,48 +73,51 @@ impl Asking<'_> {
     /// does a duplicate by its key; each new name is written in a second one.
     pub(super) async fn claim(&self, named: &Named<'_>) -> Result<Found, StoreError> {
         let started = Instant::now();
-        let mut key = named.id.key.clone();
+        let mut at = Place { key: named.id.key.clone(), by_body: false };
         let mut seen = Seen { current: None, now: Timestamp::default() };
         for hop in 0..HOPS_MAX {
-            let held = match self.claim_at(&key, seen, named).await? {
+            let held = match self.claim_at(&at, seen, named).await? {
                 Step::Here(One::Claimed(held)) => held,
-                Step::Here(one) => return Ok(Found { key, one }),
-                Step::Follow(to, at) => {
-                    (key, seen) = (to, at);
+                Step::Here(one) => return Ok(Found { at, one }),
+                Step::Follow(to, met) => {
+                    (at, seen) = (to, met);
                     continue;
                 }
             };
             match self.write_names(&held, named, started, hop > 0).await? {
-                None => return Ok(Found { key, one: One::Claimed(held) }),
-                Some(Step::Here(one)) => return Ok(Found { key, one }),
-                Some(Step::Follow(to, at)) => (key, seen) = (to, at),
+                None => return Ok(Found { at, one: One::Claimed(held) }),
+                Some(Step::Here(one)) => return Ok(Found { at, one }),
+                Some(Step::Follow(to, met)) => (at, seen) = (to, met),
             }
         }
-        Ok(Found { key, one: One::Busy(Duration::ZERO, Status::Processing) })
+        Ok(Found { at, one: One::Busy(Duration::ZERO, Status::Processing) })
     }
 
     /// Decides at one key, from what was seen there, and claims it if that is what the machine says.
-    async fn claim_at(&self, key: &ScopeKey, mut seen: Seen, named: &Named<'_>) -> Result<Step, StoreError> {
+    async fn claim_at(&self, at: &Place, mut seen: Seen, named: &Named<'_>) -> Result<Step, StoreError> {
         // Each turn loses to another writer of this very key; a few in a row mean a storm, and the sender comes again.
         for _ in 0..8 {
             let plan = match &seen.current {
-                Some(Record { state: State::Alias { of }, .. }) => match self.follow(&seen, of).await? {
-                    Ok(plan) => plan,
-                    Err(step) => return Ok(step),
-                },
-                _ => match self.decide(&seen, named) {
+                Some(Record { state: State::Alias { of }, .. }) => {
+                    match self.follow(&at.key, &seen, of, named).await? {
+                        Ok(plan) => plan,
+                        Err(step) => return Ok(step),
+                    }
+                }
+                _ => match self.decide(&seen, named, at.by_body) {
                     Decision::Claim(plan) => plan,
-                    decision => return Ok(Step::Here(self.settle(decision, key, seen))),
+                    decision => return Ok(Step::Here(self.settle(decision, &at.key, seen))),
                 },
             };
-            let me = self.me(named, &named.fingerprint);
+            let fingerprint = adopted(&seen, named, at.by_body).unwrap_or(&named.fingerprint);
+            let me = self.me(named, fingerprint);
             let draft = plan.draft(&me, self.dedupe.shared.floor.load(Ordering::Relaxed), self.policy);
             let draft = Draft { request: self.request.clone(), ..draft };
-            match self.write_claim(key, plan.expect, &draft).await? {
+            match self.write_claim(&at.key, plan.expect, &draft).await? {
                 Swap::Done(record) => {
                     self.dedupe.raise_floor(record.fence);
                     return Ok(Step::Here(One::Claimed(Held {
-                        key: key.clone(),
+                        key: at.key.clone(),
                         claim: Claim::of(&record),
                         before: seen
                             .current
@@ -129,17 +132,26 @@ impl Asking<'_> {
     }
 
     /// A key that is itself another event's name (only a body can be both): the claim over it if it is free, else where it leads.
-    async fn follow(&self, seen: &Seen, of: &ScopeKey) -> Result<Result<Plan, Step>, StoreError> {
+    async fn follow(
+        &self,
+        key: &ScopeKey,
+        seen: &Seen,
+        of: &ScopeKey,
+        named: &Named<'_>,
+    ) -> Result<Result<Plan, Step>, StoreError> {
         let at = self.dedupe.store.peek(of).await?;
         Ok(match seen.current.as_ref().map(|pointer| (pointer, on_pointer(pointer, at.current.as_ref(), at.now))) {
             Some((pointer, Standing::Free)) => Ok(claim_over(pointer)),
             Some((_, Standing::Until(end))) => Err(Step::Here(One::Busy(end.since(at.now), Status::Processing))),
-            Some((_, Standing::Taken)) | None => Err(Step::Follow(of.clone(), at)),
+            Some((_, Standing::Taken)) | None => Err(Step::Follow(Place::by(key, of, named), at)),
         })
     }
 
-    pub(super) fn decide(&self, seen: &Seen, named: &Named<'_>) -> Decision {
-        let fingerprint = self.fingerprint_for(seen, named);
+    pub(super) fn decide(&self, seen: &Seen, named: &Named<'_>, by_body: bool) -> Decision {
+        let fingerprint = match adopted(seen, named, by_body) {
+            Some(theirs) => Cow::Borrowed(theirs),
+            None => self.fingerprint_for(seen, named),
+        };
         on_request(seen.current.as_ref(), &self.me(named, &fingerprint), seen.now, self.policy)
     }
 
@@ -184,12 +196,12 @@ impl Asking<'_> {
     async fn wait(
         &self,
         named: &Named<'_>,
-        key: &ScopeKey,
+        at: &Place,
         mut after: Duration,
         mut status: Status,
     ) -> Result<Begin, StoreError> {
         let deadline = Instant::now() + self.policy.in_flight.wait;
-        let Some(waiter) = self.dedupe.shared.waiters.enter(&key.tenant, key.digest()) else {
+        let Some(waiter) = self.dedupe.shared.waiters.enter(&at.key.tenant, at.key.digest()) else {
             return Ok(Begin::Busy { after, status });
         };
         let mut pause = Duration::from_millis(50);
@@ -203,14 +215,17 @@ impl Asking<'_> {
             woken.as_mut().enable();
             pause = (pause * 2).min(Duration::from_millis(250));
             // A store that does not answer now may yet, and that the event runs elsewhere is known already.
-            let Ok(seen) = self.dedupe.store.peek(key).await else { continue };
-            match self.decide(&seen, named) {
+            let Ok(seen) = self.dedupe.store.peek(&at.key).await else { continue };
+            if matches!(&seen.current, Some(Record { state: State::Alias { .. }, .. })) {
+                return Ok(Begin::Busy { after: Duration::ZERO, status: Status::Processing });
+            }
+            match self.decide(&seen, named, at.by_body) {
                 Decision::Busy { until } => (after, status) = (until.since(seen.now), status_of(&seen)),
                 Decision::Replay { response, expires_at, compared } => {
                     return Ok(Begin::Replay(Kept { response, expires_at, compared }));
                 }
                 Decision::Mismatch { fields } => {
-                    return Ok(self.refuse(vec![named.stranger(key.clone(), fields)], true).await);
+                    return Ok(self.refuse(vec![named.stranger(at.key.clone(), fields)], true).await);
                 }
                 Decision::Held { reason } => return Ok(Begin::Held { reason }),
                 Decision::Own | Decision::Claim(_) => {
@@ -234,13 +249,22 @@ impl Asking<'_> {
     }
 }
 
+/// The record's own fingerprint, when its event was found by an equal raw body and one of the two is compared by fields, the other,
+/// which came without a key, whole. All that both name must be equal still.
+fn adopted<'s>(seen: &'s Seen, named: &Named<'_>, by_body: bool) -> Option<&'s Fingerprint> {
+    let (theirs, ours) = (&seen.current.as_ref().filter(|_| by_body)?.fingerprint, &named.fingerprint);
+    let is_whole = |fingerprint: &Fingerprint| fingerprint.field("$body").is_some();
+    let agree = || theirs.fields.iter().all(|(name, digest)| ours.field(name).is_none_or(|other| other == digest));
+    (theirs.key_id == ours.key_id && is_whole(theirs) != is_whole(ours) && agree()).then_some(theirs)
+}
+
 fn status_of(seen: &Seen) -> Status {
     seen.current.as_ref().map_or(Status::Processing, |record| record.state.status())
 }
 
 /// What one event gets, and under which key: its own, or the one that another of its names led to.
 pub(super) struct Found {
-    pub(super) key: ScopeKey,
+    pub(super) at: Place,
     pub(super) one: One,
 }
 
@@ -258,5 +282,20 @@ pub(super) enum Step {
     /// This is what the event gets.
     Here(One),
     /// It is the event under this key, which held this a moment ago.
-    Follow(ScopeKey, Seen),
+    Follow(Place, Seen),
+}
+
+/// An event's key, and how a delivery came to it.
+pub(super) struct Place {
+    pub(super) key: ScopeKey,
+    /// By its raw body: what differs then is only how the two are written down.
+    pub(super) by_body: bool,
+}
+
+impl Place {
+    /// The event that one of its names leads to.
+    pub(super) fn by(name: &ScopeKey, key: &ScopeKey, named: &Named<'_>) -> Self {
+        let is_its_body = key.kind == KeyKind::Body && named.id.aliases.contains(key);
+        Self { key: key.clone(), by_body: name.kind == KeyKind::Body || is_its_body }
+    }
 }

@@ -17,7 +17,7 @@ use crate::idempotency::record::Status;
 use crate::idempotency::{Decision, Draft, Expect, Record, State};
 use crate::store::{Seen, StoreError, StoreFault, Swap};
 
-use super::claiming::{Asking, One, Step, pipelined};
+use super::claiming::{Asking, One, Place, Step, pipelined};
 use super::dedupe::Held;
 use super::identity::Identity;
 use super::quarantine::Stranger;
@@ -60,7 +60,7 @@ enum Pointed {
     /// It points at the claim.
     Here,
     /// Its event is another one, which held this a moment ago.
-    Elsewhere(ScopeKey, Seen),
+    Elsewhere(Place, Seen),
     /// Nobody can say yet.
     Busy(Duration),
 }
@@ -95,7 +95,7 @@ impl Asking<'_> {
         };
         let (why, step) = match stop {
             None | Some(Pointed::Here) => return Ok(None),
-            Some(Pointed::Elsewhere(key, seen)) => (format!("the same event as {key}"), Step::Follow(key, seen)),
+            Some(Pointed::Elsewhere(at, seen)) => (format!("the same event as {}", at.key), Step::Follow(at, seen)),
             Some(Pointed::Busy(after)) => {
                 ("a name of the event is not free yet".to_owned(), Step::Here(One::Busy(after, Status::Processing)))
             }
@@ -124,25 +124,26 @@ impl Asking<'_> {
                 expect = Some(Expect::Absent);
                 continue;
             };
-            let (key, seen) = match &found.state {
+            let (at, seen) = match &found.state {
                 // Rewritten, and not taken as it is: a rival may have read it while this event was free.
                 State::Alias { of } if *of == held.key => {
                     expect = Some(over(&found));
                     continue;
                 }
-                State::Alias { of } => (of.clone(), self.dedupe.store.peek(of).await?),
-                _ => (name.clone(), met),
+                State::Alias { of } => (Place::by(name, of, named), self.dedupe.store.peek(of).await?),
+                // A body that is an event's own key.
+                _ => (Place::by(name, name, named), met),
             };
             expect = match on_pointer(&found, seen.current.as_ref(), seen.now) {
                 Standing::Free => Some(over(&found)),
                 Standing::Until(end) => return Ok(Pointed::Busy(end.since(seen.now))),
-                Standing::Taken => match self.rival(&key, &seen, held, named, moved) {
+                Standing::Taken => match self.rival(&at, &seen, held, named, moved) {
                     Rival::Yields if Instant::now() < patience => {
                         sleep(CROSSED_LOOK).await;
                         None
                     }
-                    Rival::Beaten if key != *name => Some(over(&found)),
-                    _ => return Ok(Pointed::Elsewhere(key, seen)),
+                    Rival::Beaten if at.key != *name => Some(over(&found)),
+                    _ => return Ok(Pointed::Elsewhere(at, seen)),
                 },
             };
         }
@@ -159,11 +160,13 @@ impl Asking<'_> {
     }
 
     /// What the other event does when both claims want a name.
-    fn rival(&self, key: &ScopeKey, seen: &Seen, held: &Held, named: &Named<'_>, moved: bool) -> Rival {
+    fn rival(&self, at: &Place, seen: &Seen, held: &Held, named: &Named<'_>, moved: bool) -> Rival {
         let state = seen.current.as_ref().map(|record: &Record| record.state.status());
-        match (self.decide(seen, named), state) {
+        match (self.decide(seen, named, at.by_body), state) {
             // It meets this claim as this one meets it, and of two keys the larger yields. If it has met nothing, it stays.
-            (Decision::Busy { .. } | Decision::Own, Some(Status::Processing)) if key.digest() > held.key.digest() => {
+            (Decision::Busy { .. } | Decision::Own, Some(Status::Processing))
+                if at.key.digest() > held.key.digest() =>
+            {
                 Rival::Yields
             }
             // The delivery's names lead to two events, and it was at the other one before: that did not get through either.

@@ -3,6 +3,7 @@
 mod admin;
 mod journey;
 mod plugins;
+mod races;
 mod server;
 mod store;
 mod support;

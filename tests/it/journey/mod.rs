@@ -3,7 +3,9 @@
 // So that clippy knows these helpers for tests.
 #![cfg(test)]
 
+mod aliases;
 mod basic;
+mod batches;
 mod claims;
 mod crash;
 mod drain;
@@ -13,6 +15,7 @@ mod kept;
 mod plugins;
 mod policies;
 mod postgres_faults;
+mod quarantine;
 mod redis_faults;
 mod replays;
 mod reviewed;
