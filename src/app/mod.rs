@@ -19,6 +19,7 @@ use crate::gateway::admission::{Limits, Peer};
 use crate::gateway::dedupe::{Dedupe, Shared};
 use crate::gateway::epochs::Epochs;
 use crate::gateway::identity::DigestKeys;
+use crate::gateway::journal::{Journal, JournalError};
 use crate::gateway::keyring::Keyring;
 use crate::gateway::limits::Rates;
 use crate::gateway::meters::RouteMeters;
@@ -26,9 +27,10 @@ use crate::gateway::rejection::Rejection;
 use crate::gateway::route::Routes;
 use crate::gateway::upstream::Upstreams;
 use crate::gateway::watch::{Unfit, Watch};
+use crate::idempotency::policy::OnStoreDown;
 use crate::plugin::HostError;
 use crate::server::{self, Bound, Core, Escapes, Handler, Refused, Settings};
-use crate::store::{Backend, OpenError, Stores};
+use crate::store::{Backend, OpenError, SealedStores, SealingKeys, Stores};
 use crate::telemetry::metrics::Metrics;
 
 pub mod assemble;
@@ -38,6 +40,9 @@ const ADMIN_CONNECTIONS_MAX: usize = 256;
 
 /// How often what was measured is tidied.
 const TIDY_EVERY: Duration = Duration::from_secs(5);
+
+/// How long a start waits for the store to take what an earlier run could not write.
+const JOURNAL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why the gateway does not run.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +62,9 @@ pub enum AppError {
     /// Nothing can be measured.
     #[error("the metrics cannot be started: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    /// A route may forward without the store, and nothing could be written down of that.
+    #[error("{0}; a route has store_down = \"forward\": give the gateway a server.state_dir that it can write to")]
+    Journal(#[from] JournalError),
     /// An address is taken or not ours.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -115,7 +123,10 @@ pub async fn run(
     // First: what registers before there is a recorder is not measured.
     let metrics = Metrics::start()?;
     let routes = Arc::new(assemble::routes(&config).await?);
-    let stores = Arc::new(Stores::open(backend(&config.store.url)?, config.store.timeout).await?);
+    let keys = SealingKeys::new(&config.store.encryption_keys);
+    let opened = Stores::open(backend(&config.store.url)?, config.store.timeout).await?;
+    let stores = Arc::new(SealedStores::new(opened, keys.clone()));
+    let journal = journal(&config, keys).await?;
     let keyring = Keyring::new(digest_keys(&config));
     let mut watch = Watch::new(stores.handle(), keyring.clone(), epochs(&config), Arc::clone(&routes));
     watch.first().await?;
@@ -128,8 +139,12 @@ pub async fn run(
         let rates = rates.clone();
         async move { rates.forget().await }
     });
+    // Before anything is served: a redelivery may not meet a claim whose outcome is known here.
+    journal.catch_up(&*stores.handle(), JOURNAL_PATIENCE).await;
+    background.spawn(journal.clone().keep(stores.handle()));
     let unrouted = Arc::new(RouteMeters::new("", ""));
-    let parts = Parts { rates, shared: Shared::new(keyring), routes, stores, unrouted, config: Arc::new(config) };
+    let shared = Shared::new(keyring, journal);
+    let parts = Parts { rates, shared, routes, stores, unrouted, config: Arc::new(config) };
     let drain = parts.config.server.drain;
     let admin = serve_admin(listeners.admin, parts.clone(), health.clone(), metrics).await?;
     let settings = Settings::from(&parts.config.server);
@@ -161,7 +176,7 @@ pub async fn run(
 struct Parts {
     config: Arc<Config>,
     routes: Arc<Routes>,
-    stores: Arc<Stores>,
+    stores: Arc<SealedStores>,
     shared: Shared,
     rates: Rates,
     unrouted: Arc<RouteMeters>,
@@ -240,8 +255,9 @@ fn epochs(config: &Config) -> Epochs {
 ///
 /// # Errors
 /// When the store is another process's memory, or cannot be opened.
-pub async fn look(config: &Config) -> Result<Stores, AppError> {
-    Ok(Stores::look(backend(&config.store.url)?, config.store.timeout).await?)
+pub async fn look(config: &Config) -> Result<SealedStores, AppError> {
+    let stores = Stores::look(backend(&config.store.url)?, config.store.timeout).await?;
+    Ok(SealedStores::new(stores, SealingKeys::new(&config.store.encryption_keys)))
 }
 
 fn backend(url: &StoreUrl) -> Result<Backend, AppError> {
@@ -256,6 +272,15 @@ fn backend(url: &StoreUrl) -> Result<Backend, AppError> {
             format!("{url} is not built yet; use memory:, sqlite:PATH or redis://"),
         )])),
     }
+}
+
+/// What the store did not take. A route that forwards without the store does so only where that can be written down.
+async fn journal(config: &Config, keys: SealingKeys) -> Result<Journal, AppError> {
+    let journal = Journal::open(&config.server.state_dir.join("journal"), keys)?;
+    if config.routes.iter().any(|route| route.policy.store_down == OnStoreDown::Forward) {
+        journal.check().await?;
+    }
+    Ok(journal)
 }
 
 fn digest_keys(config: &Config) -> Option<DigestKeys> {

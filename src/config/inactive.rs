@@ -2,7 +2,7 @@
 
 use super::fault::Notice;
 use super::model::{Config, Limits, PluginRef, Route, StoreUrl};
-use crate::idempotency::policy::{KeepRequest, OnPluginFailure};
+use crate::idempotency::policy::OnPluginFailure;
 
 /// How every text about such a feature ends.
 pub(super) const NOT_ACTIVE: &str = "is not active in this version";
@@ -35,7 +35,6 @@ pub fn inactive(config: &Config) -> Vec<Notice> {
     };
     let key = str::to_owned;
     note(key("store.front"), "a Redis in front of a SQL store", config.store.front.is_some());
-    note(key("store.encryption_keys"), "encryption of what is stored", !config.store.encryption_keys.is_empty());
     note(key("plugins.registry"), "the registry of uploaded plugins", config.plugin_registry != REGISTRY_DEFAULT);
     for (name, tenant) in &config.tenants {
         let Limits { rate: _, concurrency, plugin_time, versions, code, uploads } = tenant.limits;
@@ -68,6 +67,4 @@ fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
     note("idempotency.body_alias", "a body as a second name", policy.body_alias);
     let previous = policy.plugin_failure == OnPluginFailure::Previous;
     note("idempotency.plugin_failure", "a fall back to a plugin's previous version", previous);
-    note("idempotency.keep_request", "the keeping of requests", policy.keep_request != KeepRequest::Never);
-    note("idempotency.replay.redact", "redaction of kept answers", !policy.replay.redact.is_empty());
 }

@@ -136,7 +136,7 @@ mod tests {
 
     fn environment() -> Environment {
         ["ONCEWARD_DIGEST_KEY", "ONCEWARD_ENCRYPTION_KEY", "ACME_STRIPE_SECRET"]
-            .map(|name| (name, "s"))
+            .map(|name| (name, "a secret of some length"))
             .into_iter()
             .collect()
     }

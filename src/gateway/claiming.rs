@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
@@ -13,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::event::{Fingerprint, Timestamp};
 use crate::idempotency::machine::Me;
 use crate::idempotency::record::{Status, UnknownReason};
-use crate::idempotency::{Claim, Decision, Owner, Plan, Policy, on_request};
+use crate::idempotency::{Claim, Decision, Draft, Owner, Plan, Policy, on_request};
 use crate::store::{Seen, StoreError, StoreFault, Swap};
 
 use super::dedupe::{Begin, Dedupe, Held, Item, Kept};
@@ -34,6 +35,8 @@ pub(super) struct Asking<'a> {
     pub(super) keys: &'a DigestKeys,
     pub(super) owner: &'a Owner,
     pub(super) route: &'a str,
+    /// Kept with the claims.
+    pub(super) request: Option<Bytes>,
     pub(super) policy: &'a Policy,
 }
 
@@ -130,6 +133,7 @@ impl Asking<'_> {
     async fn write_claim(&self, plan: &Plan, me: &Me<'_>, id: &Identity) -> Result<Swap, StoreError> {
         let store = &self.dedupe.store;
         let draft = plan.draft(me, self.dedupe.shared.floor.load(Ordering::Relaxed), self.policy);
+        let draft = Draft { request: self.request.clone(), ..draft };
         let mut result = store.swap(&id.key, plan.expect, &draft).await;
         let mut in_doubt = result.as_ref().is_err_and(StoreError::may_be_applied);
         if result.as_ref().is_err_and(|error| error.kind == StoreFault::Unreachable) {

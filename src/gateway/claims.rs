@@ -13,9 +13,11 @@ use crate::idempotency::record::{Fence, Lease, Status, UnknownReason};
 use crate::idempotency::{Claim, Draft, Expect, Outcome, Owner, Policy, Record, State, on_outcome};
 use crate::store::{Seen, StoreError, Swap};
 
+use super::admission::wall_clock_ms;
 use super::audit;
 use super::claiming::pipelined;
 use super::dedupe::{Dedupe, Held, Kept};
+use super::journal::{Entry, JournalError};
 
 /// What became of an outcome.
 #[derive(Debug)]
@@ -87,13 +89,19 @@ impl Dedupe {
         self.shared.waiters.wake(&held.key.digest());
         if let Finish::Unwritten(error) = &finish {
             tracing::warn!(idempotency_key = %held.key, %error, "the outcome is not written yet; trying until the lease ends");
+            // On the disk before the sender is answered: this process may end before the store is back.
+            let entry = self.shared.journal.write(Entry::claimed(held, &draft, wall_clock_ms())).await;
             let (dedupe, held, policy) = (self.clone(), held.clone(), policy.clone());
-            self.tasks.spawn(async move { dedupe.finish_late(&held, &draft, &policy).await });
+            self.tasks.spawn(async move {
+                let written = dedupe.finish_late(&held, &draft, &policy).await;
+                dedupe.after_late(&held, written, entry).await;
+            });
         }
         finish
     }
 
-    async fn finish_late(&self, held: &Held, draft: &Draft, policy: &Policy) {
+    /// Whether the store took the outcome before the lease ended.
+    async fn finish_late(&self, held: &Held, draft: &Draft, policy: &Policy) -> bool {
         let end = Instant::now() + policy.lease;
         let mut pause = Duration::from_millis(50);
         while Instant::now() + pause < end {
@@ -101,10 +109,27 @@ impl Dedupe {
             pause = (pause * 2).min(Duration::from_secs(1));
             if !matches!(self.write_outcome(held, draft, policy).await, Finish::Unwritten(_)) {
                 self.shared.waiters.wake(&held.key.digest());
-                return;
+                return true;
             }
         }
-        audit::finalise_failure(held);
+        false
+    }
+
+    /// What the store did not take while the lease ran stays in the journal, and is settled when the store is back.
+    async fn after_late(&self, held: &Held, written: bool, entry: Result<Entry, JournalError>) {
+        if !written {
+            audit::finalise_failure(held);
+        }
+        match entry {
+            Ok(entry) if written => self.shared.journal.done(&entry).await,
+            Ok(entry) => self.shared.journal.hand_over(entry),
+            Err(error) if written => {
+                tracing::warn!(%error, "an outcome was not in the journal while the store was down")
+            }
+            Err(error) => {
+                tracing::error!(target: "onceward::audit", idempotency_key = %held.key, %error, "an outcome is lost");
+            }
+        }
     }
 
     async fn write_outcome(&self, held: &Held, draft: &Draft, policy: &Policy) -> Finish {

@@ -5,14 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::response;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::config::model::Mode;
-use crate::event::{StoredBody, StoredResponse, Timestamp};
-use crate::idempotency::policy::{Replay, ReplayBody};
+use crate::event::{StoredResponse, Timestamp};
 use crate::idempotency::record::UnknownReason;
 use crate::idempotency::{Outcome, Policy};
 
@@ -26,7 +23,7 @@ use super::identity::Identity;
 use super::rejection::Rejection;
 use super::reply::{IdempotencyStatus, Reply, full};
 use super::trail::Trail;
-use super::{Gateway, headers};
+use super::{Gateway, keep};
 
 impl Gateway {
     /// Forwards a delivery whose events are claimed, and answers when the outcome is written.
@@ -57,7 +54,7 @@ impl Gateway {
         let forward = meters.upstream(exchange(upstream, request, policy.replay.max_body, deadline));
         match self.dedupe.renewing(&claims.held, policy, forward).await {
             Exchange::Whole(head, body) => {
-                let kept = keep(&head, Some(&body), &policy.replay);
+                let kept = keep::answer(&head, Some(&body), &policy.replay);
                 trail.finished(state_after(policy, kept.status), Some(kept.status));
                 let finished = claims.finish(Outcome::Answered(kept)).await;
                 if finished.unwritten {
@@ -78,7 +75,7 @@ impl Gateway {
                 let (to_sender, body) = parts_body();
                 let mut to_sender = Some(to_sender);
                 let (dedupe, policy, held) = (self.dedupe.clone(), policy.clone(), claims.held);
-                let kept = keep(&head, None, &policy.replay);
+                let kept = keep::answer(&head, None, &policy.replay);
                 let passing = async move {
                     let _working = working;
                     let claims = Claims { dedupe: &dedupe, policy: &policy, held };
@@ -160,7 +157,7 @@ async fn pass_on(
 
 impl Exchange {
     /// What an exchange without a whole answer leaves, and what the sender is told.
-    fn as_outcome(&self) -> (Outcome, Rejection) {
+    pub(super) fn as_outcome(&self) -> (Outcome, Rejection) {
         let ambiguous = |reason, error: &str| Outcome::Ambiguous { reason, error: error.to_owned() };
         match self {
             Self::Unsent(error) => (Outcome::Unsent { error: error.clone() }, Rejection::UpstreamUnreachable),
@@ -177,37 +174,4 @@ impl Exchange {
 
 fn state_after(policy: &Policy, status: u16) -> &'static str {
     if policy.final_statuses.contains(status) { "succeeded" } else { "failed" }
-}
-
-/// What of an answer is kept: end-to-end fields but those the route drops, and as much of the body as it wants. `Date` is not
-/// kept: a replay has its own.
-fn keep(head: &response::Parts, body: Option<&Bytes>, replay: &Replay) -> StoredResponse {
-    let mut passing = headers::to_sender(&head.headers);
-    passing.remove(http::header::DATE);
-    for name in &replay.drop_headers {
-        passing.remove(name);
-    }
-    let headers = passing
-        .iter()
-        .map(|(name, value)| (name.as_str().to_owned(), Bytes::copy_from_slice(value.as_bytes())))
-        .collect();
-    let body = match (replay.body, body) {
-        // What was empty is whole.
-        (_, Some(body)) if body.is_empty() => StoredBody::Full(Bytes::new()),
-        (ReplayBody::Full, Some(body)) => StoredBody::Full(body.clone()),
-        (ReplayBody::Reference, Some(body)) => {
-            resource_id(body, &replay.resource_id).map_or(StoredBody::Omitted, StoredBody::Reference)
-        }
-        _ => StoredBody::Omitted,
-    };
-    StoredResponse { status: head.status.as_u16(), headers, body }
-}
-
-/// The id of what the upstream made, a text or a number in its answer.
-fn resource_id(body: &[u8], pointer: &str) -> Option<String> {
-    match serde_json::from_slice::<Value>(body).ok()?.pointer(pointer)? {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
 }

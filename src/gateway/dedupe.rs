@@ -8,11 +8,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::event::{ScopeKey, StoredResponse, Timestamp};
 use crate::idempotency::record::{Status, UnknownReason};
-use crate::idempotency::{Claim, Owner, Policy};
+use crate::idempotency::{Claim, Owner};
 use crate::store::{Store, StoreError};
 
+use super::admission::Admitted;
 use super::claiming::Asking;
 use super::identity::Identity;
+use super::journal::Journal;
 use super::keyring::Keyring;
 use super::trail::Trail;
 use super::waiters::Waiters;
@@ -29,7 +31,8 @@ pub struct Dedupe {
 /// What the cores of a process share.
 #[derive(Clone)]
 pub struct Shared {
-    keyring: Keyring,
+    pub(super) keyring: Keyring,
+    pub(super) journal: Journal,
     pub(super) waiters: Waiters,
     /// One above the highest fence seen: a store whose clock steps back may not give a lower one.
     pub(super) floor: Arc<AtomicU64>,
@@ -37,8 +40,8 @@ pub struct Shared {
 
 impl Shared {
     /// For one process over one store.
-    pub fn new(keyring: Keyring) -> Self {
-        Self { keyring, waiters: Waiters::default(), floor: Arc::default() }
+    pub fn new(keyring: Keyring, journal: Journal) -> Self {
+        Self { keyring, journal, waiters: Waiters::default(), floor: Arc::default() }
     }
 }
 
@@ -125,12 +128,14 @@ impl Dedupe {
         &self,
         owner: &Owner,
         ids: &[Identity],
-        route: &str,
-        policy: &Policy,
+        admitted: &Admitted,
         trail: &mut Trail,
     ) -> Result<Begin, StoreError> {
         let keys = self.shared.keyring.get(&*self.store).await?;
-        Asking { dedupe: self, keys: &keys, owner, route, policy }.begin(ids, trail).await
+        let route = &admitted.route.config;
+        let request = admitted.kept_with_claim(ids.len());
+        let asking = Asking { dedupe: self, keys: &keys, owner, route: &route.name, policy: &route.policy, request };
+        asking.begin(ids, trail).await
     }
 
     pub(super) fn raise_floor(&self, fence: u64) {

@@ -81,6 +81,16 @@ impl Forward<'_> {
         Ok(request)
     }
 
+    /// The request of a delivery that has keys and could not be claimed: the upstream may know the key.
+    ///
+    /// # Errors
+    /// As [`Self::deduplicated`].
+    pub fn unclaimed(&self, upstream: &Upstream, ids: &[Identity]) -> Result<Request<Full<Bytes>>, Rejection> {
+        let mut request = self.plain(upstream)?;
+        put(request.headers_mut(), "idempotency-key", &self.route.space.readable(ids));
+        Ok(request)
+    }
+
     /// The request of a delivery that is not deduplicated.
     ///
     /// # Errors

@@ -63,18 +63,14 @@ impl Gateway {
         let owner = Owner(trail.event.clone());
         trail.identified(admitted.route.space.readable(&ids));
         let observed = admitted.route.config.mode == Mode::Observe;
-        let begin = match self
-            .dedupe
-            .begin(&owner, &ids, &admitted.route.config.name, &admitted.route.config.policy, trail)
-            .await
-        {
+        let begin = match self.dedupe.begin(&owner, &ids, admitted, trail).await {
             Ok(begin) => begin,
             Err(error) => {
                 trail.undecided(&error);
                 return match admitted.route.config.policy.store_down {
                     // What cannot be read was written once: the event is no stranger.
                     OnStoreDown::Forward if error.kind != StoreFault::Corrupt || observed => {
-                        self.forward_undeduped(admitted, trail).await
+                        self.forward_beside(admitted, &ids, trail).await
                     }
                     _ => Err(Rejection::StoreUnavailable),
                 };

@@ -10,6 +10,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 pub mod admission;
 pub mod audit;
+pub mod beside;
 pub mod canonical_json;
 pub mod claiming;
 pub mod claims;
@@ -21,6 +22,8 @@ pub mod forward;
 pub mod handle;
 pub mod headers;
 pub mod identity;
+pub mod journal;
+pub mod keep;
 pub mod keyring;
 pub mod limits;
 pub mod meters;

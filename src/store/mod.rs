@@ -8,11 +8,15 @@ mod measured;
 mod memory;
 mod open;
 mod redis;
+mod seal;
+mod sealed;
 mod sqlite;
 
 pub use memory::Memory;
 pub use open::{Backend, OpenError, Stores};
 pub use redis::Redis;
+pub use seal::SealingKeys;
+pub use sealed::SealedStores;
 pub use sqlite::Sqlite;
 
 use async_trait::async_trait;

@@ -108,14 +108,22 @@ fn replay(table: &mut Table<'_>) -> Option<Replay> {
     let max_body = table.read("max_body", values::size);
     let drop_headers = table.list("drop_headers", header_name);
     let redact = table.list("redact", values::pointer);
-    let resource_id = table.read("resource_id", |value| match value.as_str() {
-        Some("") => Ok(String::new()),
-        _ => values::pointer(value),
+    let resource_item = table.take("resource_id");
+    let resource_id = resource_item.as_ref().and_then(|item| {
+        item.read(|value| match value.as_str() {
+            Some("") => Ok(String::new()),
+            _ => values::pointer(value),
+        })
     });
     if let (Some(item), Some(ReplayBody::Reference), Some("")) = (&body_item, body, resource_id.as_deref()) {
         item.fault(
             Problem::new("a reference needs to know where the id stands").hint("set resource_id to its JSON pointer"),
         );
+    }
+    if let (Some(item), Some(redact), Some(resource_id)) = (&resource_item, &redact, &resource_id)
+        && redact.iter().any(|pointer| lies_in(resource_id, pointer))
+    {
+        item.fault(Problem::new("the id would stand in what `redact` removes").hint("point to what may be kept"));
     }
     Some(Replay {
         body: body?,
@@ -124,6 +132,11 @@ fn replay(table: &mut Table<'_>) -> Option<Replay> {
         redact: redact?,
         resource_id: resource_id?,
     })
+}
+
+/// Whether a JSON pointer leads to or into what another one names.
+fn lies_in(pointer: &str, whole: &str) -> bool {
+    pointer.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn header_name(value: &Value) -> Result<String, Problem> {

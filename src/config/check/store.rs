@@ -5,7 +5,7 @@ use figment::value::Value;
 use crate::config::fault::Problem;
 use crate::config::inactive::{NOT_ACTIVE, store_not_built};
 use crate::config::model::{Secret, Store, StoreUrl};
-use crate::config::raw::Table;
+use crate::config::raw::{Item, Table};
 use crate::config::values;
 
 use super::optional;
@@ -13,6 +13,9 @@ use super::secret::secrets;
 
 const HINT: &str = "write memory:, sqlite:PATH, redis://HOST, rediss://HOST, redis+sentinel://HOST,HOST/MASTER, \
                     redis+cluster://HOST,HOST or postgres://HOST/DATABASE";
+
+/// Bytes.
+const ENCRYPTION_KEY_MIN: usize = 16;
 
 pub(super) fn store(table: &mut Table<'_>) -> Option<Store> {
     let url_item = table.required("url");
@@ -34,7 +37,7 @@ pub(super) fn store(table: &mut Table<'_>) -> Option<Store> {
         );
     }
     let digest_keys = keys(table, "digest_keys");
-    let encryption_keys = keys(table, "encryption_keys");
+    let encryption_keys = table.take("encryption_keys").map_or(Some(Vec::new()), encryption_keys);
     Some(Store {
         url: url?,
         timeout: timeout?,
@@ -46,6 +49,20 @@ pub(super) fn store(table: &mut Table<'_>) -> Option<Store> {
 
 fn keys(table: &mut Table<'_>, key: &'static str) -> Option<Vec<Secret>> {
     table.take(key).map_or(Some(Vec::new()), secrets)
+}
+
+/// A key that can be guessed hides nothing: keys are derived from these texts without the work that a password would need.
+fn encryption_keys(item: Item<'_>) -> Option<Vec<Secret>> {
+    let whole = item.clone();
+    let keys = secrets(item)?;
+    if keys.iter().any(|key| key.expose().len() < ENCRYPTION_KEY_MIN) {
+        whole.fault(
+            Problem::new(format!("a key is shorter than {ENCRYPTION_KEY_MIN} bytes"))
+                .hint("use random text, such as what `openssl rand -base64 32` prints"),
+        );
+        return None;
+    }
+    Some(keys)
 }
 
 fn redis_url(value: &Value) -> Result<StoreUrl, Problem> {
