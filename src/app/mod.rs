@@ -127,8 +127,6 @@ pub async fn run(
     let opened = Stores::open(backend(&config.store.url), config.store.timeout).await?;
     let stores = Arc::new(SealedStores::new(opened, keys.clone()));
     let journal = journal(&config, keys).await?;
-    // Before anything is served: a redelivery may not meet a claim whose outcome is known here.
-    journal.catch_up(&*stores.handle(), JOURNAL_PATIENCE).await;
     let keyring = Keyring::new(digest_keys(&config));
     let mut watch = Watch::new(stores.handle(), keyring.clone(), epochs(&config), Arc::clone(&routes));
     watch.first().await?;
@@ -137,13 +135,16 @@ pub async fn run(
     let mut background = JoinSet::new();
     background.spawn(watch.run());
     background.spawn(tidy(metrics.clone()));
-    background.spawn(journal.clone().keep(stores.handle()));
     background.spawn({
         let rates = rates.clone();
         async move { rates.forget().await }
     });
+    // Before anything is served: a redelivery may not meet a claim whose outcome is known here.
+    journal.catch_up(&*stores.handle(), JOURNAL_PATIENCE).await;
+    background.spawn(journal.clone().keep(stores.handle()));
     let unrouted = Arc::new(RouteMeters::new("", ""));
-    let parts = Parts { rates, shared: Shared::new(keyring, journal), routes, stores, unrouted, config: Arc::new(config) };
+    let shared = Shared::new(keyring, journal);
+    let parts = Parts { rates, shared, routes, stores, unrouted, config: Arc::new(config) };
     let drain = parts.config.server.drain;
     let admin = serve_admin(listeners.admin, parts.clone(), health.clone(), metrics).await?;
     let settings = Settings::from(&parts.config.server);
@@ -254,8 +255,9 @@ fn epochs(config: &Config) -> Epochs {
 ///
 /// # Errors
 /// When the store is another process's memory, or cannot be opened.
-pub async fn look(config: &Config) -> Result<Stores, AppError> {
-    Ok(Stores::look(backend(&config.store.url), config.store.timeout).await?)
+pub async fn look(config: &Config) -> Result<SealedStores, AppError> {
+    let stores = Stores::look(backend(&config.store.url), config.store.timeout).await?;
+    Ok(SealedStores::new(stores, SealingKeys::new(&config.store.encryption_keys)))
 }
 
 fn backend(url: &StoreUrl) -> Backend {

@@ -56,7 +56,12 @@ pub fn unknown_outcome(held: &Held, reason: UnknownReason) {
 /// The store did not take an outcome while the lease ran.
 pub fn finalise_failure(held: &Held) {
     count("onceward_finalise_failures_total", held);
-    about!(error, "finalise_failure", held, "the outcome was not written while the lease ran: until the store is back, a redelivery may be forwarded again");
+    about!(
+        error,
+        "finalise_failure",
+        held,
+        "the outcome was not written while the lease ran: a redelivery may be forwarded again"
+    );
 }
 
 /// Another event came under a known key.

@@ -17,6 +17,7 @@ use super::audit;
 use super::dedupe::{Begin, Held, Item};
 use super::explain::{Explanation, explain};
 use super::identity::Identity;
+use super::keep;
 use super::rejection::Rejection;
 use super::reply::Reply;
 use super::route::Route;
@@ -297,10 +298,12 @@ impl Wish<'_> {
     }
 }
 
-/// The delivery that was kept, as if it had just been let in. The one place that knows how requests are kept.
+/// The delivery that was kept, as if it had just been let in.
 ///
 /// # Errors
 /// What an operator is told.
-fn restore(_route: &Arc<Route>, _kept: &[u8]) -> Result<Admitted, String> {
-    Err("this version cannot read the kept request; release the event, then let the sender resend".to_owned())
+fn restore(route: &Arc<Route>, kept: &[u8]) -> Result<Admitted, String> {
+    let written =
+        keep::read_back(kept).map_err(|why| format!("{why}; release the event, then let the sender resend"))?;
+    Ok(written.into_admitted(Arc::clone(route)))
 }
