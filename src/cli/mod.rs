@@ -9,6 +9,8 @@ use clap::{Args, Parser, Subcommand};
 mod banner;
 mod case;
 mod check;
+#[cfg(feature = "failpoints")]
+pub mod failpoints;
 mod healthcheck;
 mod plugin;
 pub mod plugin_build;

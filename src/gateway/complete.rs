@@ -51,13 +51,16 @@ impl Gateway {
                 return Err(rejection);
             }
         };
+        fail::fail_point!("claim.after");
         let deadline = Instant::now() + upstream.settings.timeout;
         let forward = exchange(upstream, request, policy.replay.max_body, deadline);
         match self.dedupe.renewing(&claims.held, policy, forward).await {
             Exchange::Whole(head, body) => {
                 let kept = keep(&head, Some(&body), &policy.replay);
                 trail.finished(state_after(policy, kept.status), Some(kept.status));
+                fail::fail_point!("forward.answered");
                 let finished = claims.finish(Outcome::Answered(kept)).await;
+                fail::fail_point!("finalise.after");
                 if finished.unwritten {
                     trail.unwritten();
                 }
@@ -144,6 +147,7 @@ async fn pass_on(
     match pumped {
         Ok(last) => {
             claims.finish(Outcome::Answered(kept)).await;
+            fail::fail_point!("reply.mid");
             if let Some(to_sender) = to_sender {
                 let _ = to_sender.send(Part::Last(last)).await;
             }

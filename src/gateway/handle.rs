@@ -63,6 +63,7 @@ impl Gateway {
         let owner = Owner(trail.event.clone());
         trail.identified(admitted.route.space.readable(&ids));
         let observed = admitted.route.config.mode == Mode::Observe;
+        fail::fail_point!("claim.before");
         let begin = match self.dedupe.begin(&owner, &ids, &admitted.route.config.name, &admitted.route.config.policy, trail).await {
             Ok(begin) => begin,
             Err(error) => {
