@@ -1,5 +1,6 @@
 //! The integration tests: one binary, since Wasmtime links once. The list below is the table of contents.
 
+mod faults;
 mod journey;
 mod plugins;
 mod server;

@@ -13,7 +13,7 @@ mod policies;
 mod redis_faults;
 mod replays;
 mod reviewed;
-mod rig;
+pub mod rig;
 mod senders;
 mod upstream_faults;
 mod upstream_sees;

@@ -6,6 +6,7 @@
 pub mod client;
 pub mod config;
 pub mod gateway;
+pub mod proxy;
 pub mod redis;
 pub mod upstream;
 
