@@ -9,7 +9,7 @@ use crate::journey::rig::{deliver, event, fence, is_first, is_replay, pay, settl
 use crate::support::config::config;
 use crate::support::eventually;
 use crate::support::gateway::{Gateway, Home};
-use crate::support::upstream::Upstream;
+use crate::support::upstream::{Upstream, answer, later};
 
 const LEASE: Duration = Duration::from_millis(600);
 const POLICY: &str = "lease = \"600ms\"\nin_flight = { wait = \"0s\" }";
@@ -103,4 +103,34 @@ async fn s07_alone() {
             assert!(fence(&upstream.hits()[0]) > 0);
         }
     }
+}
+
+/// The stale owner writes its outcome while its successor still forwards: only the fence tells them apart.
+#[tokio::test]
+async fn s07_the_successor_still_forwards() {
+    let store = stores::redis();
+    let upstream = Upstream::start(|_, at| {
+        let answer = answer(200, &[], format!("call {at}").as_bytes());
+        if at == 1 { later(2500, answer) } else { answer }
+    })
+    .await;
+    let text = config(&store.url, upstream.address, POLICY);
+    let stale = Home::new(&text).start_with(&[("ONCEWARD_FAILPOINTS", "forward.answered=stop")]);
+    let live = Gateway::start(&text);
+    let delivery = deliver(&stale, &event("evt_1", 1));
+    eventually("the gateway stops", || async { stale.is_stopped() }).await;
+    eventually("the lease ends and another gateway forwards", || async {
+        drop(deliver(&live, &event("evt_1", 1)));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        upstream.count() == 2
+    })
+    .await;
+    stale.signal(Signal::CONT);
+    assert_eq!(delivery.await.unwrap().expect("a whole answer").status, 200);
+    assert_eq!(pay(&live, &event("evt_1", 1)).await.idempotency(), "in-flight", "the successor's claim stands");
+    let kept = settle(&live, &event("evt_1", 1)).await;
+    assert_eq!((kept.idempotency(), kept.body.as_slice()), ("replay", &b"call 1"[..]), "{kept:?}");
+    is_replay(&pay(&stale, &event("evt_1", 1)).await, &kept);
+    assert!(stale.log().contains("lease_lost"), "{}", stale.log());
+    assert_eq!(upstream.count(), 2);
 }
