@@ -13,6 +13,8 @@ mod check;
 mod events;
 mod explain;
 mod explanation;
+#[cfg(feature = "failpoints")]
+pub mod failpoints;
 mod healthcheck;
 mod plugin;
 pub mod plugin_build;

@@ -38,7 +38,7 @@ impl Asking<'_> {
                 Err(error) => fault = Some(error),
             }
         }
-        if fault.is_none() && started.elapsed() > self.policy.lease / 2 {
+        if fault.is_none() && started.elapsed() > self.terms.policy.lease / 2 {
             fault = Some(StoreError::new(StoreFault::Timeout, "claiming took half of the lease"));
         }
         claimed.sort_by_key(|claimed| claimed.at);
@@ -89,7 +89,7 @@ impl Asking<'_> {
         for claimed in claimed {
             if let Got::One(One::Claimed(held)) = &claimed.got {
                 let why = "another event of the same request could not be claimed";
-                undoing.push(self.dedupe.give_back(held, why, self.policy).boxed());
+                undoing.push(self.dedupe.give_back(held, why, self.terms.policy).boxed());
             }
         }
         pipelined(undoing).await;

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use tokio::time::{Instant, timeout_at};
@@ -14,10 +13,10 @@ use crate::event::{Fingerprint, KeyKind, ScopeKey, Timestamp};
 use crate::idempotency::alias::{Standing, claim_over, on_pointer};
 use crate::idempotency::machine::Me;
 use crate::idempotency::record::{State, Status, UnknownReason};
-use crate::idempotency::{Claim, Decision, Draft, Expect, Owner, Plan, Policy, Record, on_request};
+use crate::idempotency::{Claim, Decision, Draft, Expect, Owner, Plan, Record, on_request};
 use crate::store::{Seen, StoreError, StoreFault, Swap};
 
-use super::dedupe::{Begin, Dedupe, Held, Item, Kept};
+use super::dedupe::{Begin, Dedupe, Held, Item, Kept, Terms};
 use super::identity::{DigestKeys, Identity};
 use super::naming::Named;
 use super::trail::Trail;
@@ -39,10 +38,7 @@ pub(super) struct Asking<'a> {
     pub(super) dedupe: &'a Dedupe,
     pub(super) keys: &'a DigestKeys,
     pub(super) owner: &'a Owner,
-    pub(super) route: &'a str,
-    /// Kept with the claims.
-    pub(super) request: Option<Bytes>,
-    pub(super) policy: &'a Policy,
+    pub(super) terms: Terms<'a>,
 }
 
 impl Asking<'_> {
@@ -111,8 +107,8 @@ impl Asking<'_> {
             };
             let fingerprint = adopted(&seen, named, at.by_body).unwrap_or(&named.fingerprint);
             let me = self.me(named, fingerprint);
-            let draft = plan.draft(&me, self.dedupe.shared.floor.load(Ordering::Relaxed), self.policy);
-            let draft = Draft { request: self.request.clone(), ..draft };
+            let draft = plan.draft(&me, self.dedupe.shared.floor.load(Ordering::Relaxed), self.terms.policy);
+            let draft = Draft { request: self.terms.with_claim.clone(), ..draft };
             match self.write_claim(&at.key, plan.expect, &draft).await? {
                 Swap::Done(record) => {
                     self.dedupe.raise_floor(record.fence);
@@ -152,11 +148,11 @@ impl Asking<'_> {
             Some(theirs) => Cow::Borrowed(theirs),
             None => self.fingerprint_for(seen, named),
         };
-        on_request(seen.current.as_ref(), &self.me(named, &fingerprint), seen.now, self.policy)
+        on_request(seen.current.as_ref(), &self.me(named, &fingerprint), seen.now, self.terms.policy)
     }
 
     fn me<'a>(&'a self, named: &'a Named<'_>, fingerprint: &'a Fingerprint) -> Me<'a> {
-        Me { owner: self.owner, fingerprint, plugin: &named.id.plugin, route: self.route }
+        Me { owner: self.owner, fingerprint, plugin: &named.id.plugin, route: self.terms.route }
     }
 
     /// The claim's write. A connection that broke is tried once more with the same owner: if the first write was applied, the
@@ -170,7 +166,7 @@ impl Asking<'_> {
             in_doubt |= result.as_ref().is_err_and(StoreError::may_be_applied);
         }
         if result.is_err() && in_doubt {
-            self.dedupe.give_back_if_found(draft.owner.clone(), key.clone(), self.policy.clone());
+            self.dedupe.give_back_if_found(draft.owner.clone(), key.clone(), self.terms.policy.clone());
         }
         result
     }
@@ -200,7 +196,7 @@ impl Asking<'_> {
         mut after: Duration,
         mut status: Status,
     ) -> Result<Begin, StoreError> {
-        let deadline = Instant::now() + self.policy.in_flight.wait;
+        let deadline = Instant::now() + self.terms.policy.in_flight.wait;
         let Some(waiter) = self.dedupe.shared.waiters.enter(&at.key.tenant, at.key.digest()) else {
             return Ok(Begin::Busy { after, status });
         };

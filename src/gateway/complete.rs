@@ -48,6 +48,7 @@ impl Gateway {
                 return Err(rejection);
             }
         };
+        fail::fail_point!("claim.after");
         let deadline = Instant::now() + upstream.settings.timeout;
         let meters = &admitted.route.meters;
         let working = meters.working(claims.held.len());
@@ -56,7 +57,9 @@ impl Gateway {
             Exchange::Whole(head, body) => {
                 let kept = keep::answer(&head, Some(&body), &policy.replay);
                 trail.finished(state_after(policy, kept.status), Some(kept.status));
+                fail::fail_point!("forward.answered");
                 let finished = claims.finish(Outcome::Answered(kept)).await;
+                fail::fail_point!("finalise.after");
                 if finished.unwritten {
                     trail.unwritten();
                 }
@@ -144,6 +147,7 @@ async fn pass_on(
     match pumped {
         Ok(last) => {
             claims.finish(Outcome::Answered(kept)).await;
+            fail::fail_point!("reply.mid");
             if let Some(to_sender) = to_sender {
                 let _ = to_sender.send(Part::Last(last)).await;
             }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio_util::task::TaskTracker;
 
 use crate::event::{ScopeKey, StoredResponse, Timestamp};
 use crate::idempotency::record::{Status, UnknownReason};
-use crate::idempotency::{Claim, Owner};
+use crate::idempotency::{Claim, Owner, Policy};
 use crate::store::{Store, StoreError};
 
-use super::admission::Admitted;
 use super::claiming::Asking;
 use super::identity::Identity;
 use super::journal::Journal;
@@ -43,6 +43,18 @@ impl Shared {
     pub fn new(keyring: Keyring, journal: Journal) -> Self {
         Self { keyring, journal, waiters: Waiters::default(), floor: Arc::default() }
     }
+}
+
+/// What a delivery's route wants, and what is kept of its request.
+pub struct Terms<'a> {
+    /// The route's name.
+    pub route: &'a str,
+    /// Its policy.
+    pub policy: &'a Policy,
+    /// Written with each claim, for an operator.
+    pub with_claim: Option<Bytes>,
+    /// Written to the quarantine of a mismatch.
+    pub with_mismatch: Option<Bytes>,
 }
 
 /// What a delivery gets.
@@ -130,15 +142,12 @@ impl Dedupe {
         &self,
         owner: &Owner,
         ids: &[Identity],
-        admitted: &Admitted,
+        terms: Terms<'_>,
         trail: &mut Trail,
     ) -> Result<Begin, StoreError> {
         let keys = self.shared.keyring.get(&*self.store).await?;
         self.shared.journal.settle_for(&*self.store, ids).await?;
-        let route = &admitted.route.config;
-        let request = admitted.kept_with_claim(ids.len());
-        let asking = Asking { dedupe: self, keys: &keys, owner, route: &route.name, policy: &route.policy, request };
-        asking.begin(ids, trail).await
+        Asking { dedupe: self, keys: &keys, owner, terms }.begin(ids, trail).await
     }
 
     pub(super) fn raise_floor(&self, fence: u64) {

@@ -156,6 +156,7 @@ pub async fn exchange(
         Ok(Err(SendFault::Broken(error))) => return Exchange::Broken(error),
         Err(_) => return Exchange::TimedOut,
     };
+    fail::fail_point!("forward.sent");
     let (head, mut body) = sent.into_parts();
     if head.status.is_informational() {
         return Exchange::Broken(format!("the upstream switched protocols ({}) without being asked", head.status));

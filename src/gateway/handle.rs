@@ -63,7 +63,8 @@ impl Gateway {
         let owner = Owner(trail.event.clone());
         trail.identified(admitted.route.space.readable(&ids));
         let observed = admitted.route.config.mode == Mode::Observe;
-        let begin = match self.dedupe.begin(&owner, &ids, admitted, trail).await {
+        fail::fail_point!("claim.before");
+        let begin = match self.dedupe.begin(&owner, &ids, admitted.terms(ids.len()), trail).await {
             Ok(begin) => begin,
             Err(error) => {
                 trail.undecided(&error);

@@ -10,9 +10,10 @@ use http::header::{CONTENT_ENCODING, HeaderMap};
 use http::response;
 
 use crate::event::{StoredBody, StoredResponse};
-use crate::idempotency::policy::{KeepRequest, OnFailed, OnUnknown, Policy, Replay, ReplayBody};
+use crate::idempotency::policy::{KeepRequest, OnFailed, OnUnknown, Replay, ReplayBody};
 
 use super::admission::Admitted;
+use super::dedupe::Terms;
 use super::headers;
 
 use redact::Json;
@@ -71,22 +72,21 @@ fn redacted(body: &Bytes, headers: &HeaderMap, pointers: &[String]) -> Option<By
 }
 
 impl Admitted {
-    /// The request as it is kept with each of a delivery's claims: from before the forward on, so that it is there after a crash too.
-    pub(super) fn kept_with_claim(&self, events: usize) -> Option<Bytes> {
-        let policy = &self.route.config.policy;
+    /// What the store is to know of this delivery of so many events. The request is kept with each claim of an event that may come to
+    /// wait for a person: from before the forward on, so that it is there after a crash too.
+    pub(super) fn terms(&self, events: usize) -> Terms<'_> {
+        let route = &self.route.config;
+        let policy = &route.policy;
+        let request = (policy.keep_request == KeepRequest::Attention)
+            .then(|| write_down(&self.delivery, &self.captures, &self.sender));
         let may_wait = policy.unknown == OnUnknown::Hold || policy.failed == OnFailed::DeadLetter;
-        self.kept(policy, events).filter(|_| may_wait)
-    }
-
-    /// The request as it is kept with a quarantined mismatch.
-    pub fn kept_with_mismatch(&self) -> Option<Bytes> {
-        self.kept(&self.route.config.policy, 1)
-    }
-
-    fn kept(&self, policy: &Policy, events: usize) -> Option<Bytes> {
         let fits = self.delivery.body.len().saturating_mul(events) <= KEPT_BYTES_MAX;
-        (policy.keep_request == KeepRequest::Attention && fits)
-            .then(|| write_down(&self.delivery, &self.captures, &self.sender))
+        Terms {
+            route: &route.name,
+            policy,
+            with_claim: request.clone().filter(|_| may_wait && fits),
+            with_mismatch: request,
+        }
     }
 }
 

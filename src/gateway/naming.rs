@@ -82,14 +82,14 @@ impl Asking<'_> {
         }
         let ends: Result<Vec<Pointed>, StoreError> = pipelined(pointing).await.into_iter().collect();
         // Of a lease that is half over too little is left to be sure of the forward's first renewal.
-        let ends = ends.and_then(|ends| match started.elapsed() > self.policy.lease / 2 {
+        let ends = ends.and_then(|ends| match started.elapsed() > self.terms.policy.lease / 2 {
             true => Err(StoreError::new(StoreFault::Timeout, "claiming took half of the lease")),
             false => Ok(ends),
         });
         let stop = match ends {
             Ok(ends) => ends.into_iter().find(|end| !matches!(end, Pointed::Here)),
             Err(error) => {
-                self.dedupe.give_back(held, "a name of the event could not be claimed", self.policy).await;
+                self.dedupe.give_back(held, "a name of the event could not be claimed", self.terms.policy).await;
                 return Err(error);
             }
         };
@@ -100,15 +100,16 @@ impl Asking<'_> {
                 ("a name of the event is not free yet".to_owned(), Step::Here(One::Busy(after, Status::Processing)))
             }
         };
-        self.dedupe.give_back(held, &why, self.policy).await;
+        self.dedupe.give_back(held, &why, self.terms.policy).await;
         Ok(Some(step))
     }
 
     /// Makes one name point at the claim, unless it is another event's.
     async fn point(&self, name: &ScopeKey, held: &Held, named: &Named<'_>, moved: bool) -> Result<Pointed, StoreError> {
-        let draft = pointer(&held.claim, &held.key, self.dedupe.shared.floor.load(Ordering::Relaxed), self.policy);
+        let draft =
+            pointer(&held.claim, &held.key, self.dedupe.shared.floor.load(Ordering::Relaxed), self.terms.policy);
         let mut expect = Some(Expect::Absent);
-        let patience = Instant::now() + CROSSED_WAIT.min(self.policy.lease / 4);
+        let patience = Instant::now() + CROSSED_WAIT.min(self.terms.policy.lease / 4);
         for _ in 0..LOOKS_MAX {
             let met = match expect {
                 Some(expect) => match self.write_name(name, expect, &draft).await? {

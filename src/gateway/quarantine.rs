@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::sleep;
 
 use crate::event::{Fingerprint, PluginVersion, ScopeKey};
@@ -34,6 +35,7 @@ struct Came {
     owner: Owner,
     route: String,
     policy: Policy,
+    request: Option<Bytes>,
 }
 
 impl Asking<'_> {
@@ -41,7 +43,13 @@ impl Asking<'_> {
     /// is accepted: then it must be written first. That is never so for one of several events.
     pub(super) async fn refuse(&self, strangers: Vec<Stranger>, alone: bool) -> Begin {
         let fields = strangers.first().map(|stranger| stranger.fields.clone()).unwrap_or_default();
-        let came = Came { owner: self.owner.clone(), route: self.route.to_owned(), policy: self.policy.clone() };
+        let terms = &self.terms;
+        let came = Came {
+            owner: self.owner.clone(),
+            route: terms.route.to_owned(),
+            policy: terms.policy.clone(),
+            request: terms.with_mismatch.clone(),
+        };
         let dedupe = self.dedupe.clone();
         let keeping = async move {
             let mut kept = true;
@@ -53,7 +61,7 @@ impl Asking<'_> {
             }
             kept
         };
-        let accepted = alone && self.policy.mismatch_status == 202;
+        let accepted = alone && terms.policy.mismatch_status == 202;
         let task = self.dedupe.tasks.spawn(keeping);
         Begin::Mismatch { fields, kept: accepted && task.await.unwrap_or(false) }
     }
@@ -106,8 +114,7 @@ fn one_more(stranger: &Stranger, seen: &Seen, came: &Came) -> (Expect, Draft) {
         plugin: stranger.plugin.clone(),
         route: came.route.clone(),
         history: Vec::new(),
-        // The request of the last one would stand here, were it kept.
-        request: None,
+        request: came.request.clone(),
     };
     (expect, draft)
 }

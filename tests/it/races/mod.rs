@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use onceward::event::{Delivery, Event, Field, PluginVersion, ScopeKey, StoredBody, StoredResponse, Value};
 use onceward::gateway::claims::Finish;
-use onceward::gateway::dedupe::{Begin, Dedupe, Held, Item, Shared};
+use onceward::gateway::dedupe::{Begin, Dedupe, Held, Item, Shared, Terms};
 use onceward::gateway::identity::{DigestKeys, Identity, KeySpace};
+use onceward::gateway::journal::Journal;
 use onceward::gateway::keyring::Keyring;
+use onceward::gateway::meters::RouteMeters;
 use onceward::gateway::trail::Trail;
 use onceward::idempotency::policy::{
     FinalStatuses, InFlight, KeepRequest, OnFailed, OnMissingKey, OnPluginFailure, OnStoreDown, OnUnknown, Replay,
@@ -19,6 +21,7 @@ use onceward::idempotency::policy::{
 };
 use onceward::idempotency::record::UnknownReason;
 use onceward::idempotency::{Outcome, Owner, Policy};
+use onceward::store::SealingKeys;
 use tokio_util::task::TaskTracker;
 
 use world::{Dice, End, Forward, Slow, crime};
@@ -130,18 +133,31 @@ struct Rig {
     forwards: Arc<Mutex<Vec<Forward>>>,
     replays: Arc<Mutex<usize>>,
     policy: Policy,
+    /// The journal's directory.
+    _state: Arc<tempfile::TempDir>,
 }
 
 impl Rig {
     fn new(seed: u64, faults: u64) -> Self {
         let dice = Arc::new(Dice::new(seed + 1));
         let store = Arc::new(Slow::new(Arc::clone(&dice), faults));
+        let state = tempfile::tempdir().unwrap();
+        let journal = Journal::open(state.path(), SealingKeys::new(&[])).unwrap();
         let gateway = || {
             let keys = DigestKeys::new(&[7; 32], []);
-            Dedupe::new(store.clone(), Shared::new(Keyring::new(Some(keys))), TaskTracker::new())
+            let shared = Shared::new(Keyring::new(Some(keys)), journal.clone());
+            Dedupe::new(store.clone(), shared, TaskTracker::new())
         };
         let gateways = [gateway(), gateway()];
-        Self { gateways, store, dice, forwards: Arc::default(), replays: Arc::default(), policy: policy() }
+        Self {
+            gateways,
+            store,
+            dice,
+            _state: Arc::new(state),
+            forwards: Arc::default(),
+            replays: Arc::default(),
+            policy: policy(),
+        }
     }
 
     /// Delivers until the event is answered; whether it was known.
@@ -161,9 +177,10 @@ impl Rig {
     async fn deliver(&self, shape: &(&str, &[&str]), lot: Option<Lot>) -> Got {
         let gateway = &self.gateways[self.dice.roll(2) as usize];
         let id = identity(shape);
-        let mut trail = Trail::new(0);
+        let mut trail = Trail::new(0, Arc::new(RouteMeters::new("", "")));
         let owner = Owner(trail.event.clone());
-        let items = match gateway.begin(&owner, std::slice::from_ref(&id), "pay", &self.policy, &mut trail).await {
+        let terms = Terms { route: "pay", policy: &self.policy, with_claim: None, with_mismatch: None };
+        let items = match gateway.begin(&owner, std::slice::from_ref(&id), terms, &mut trail).await {
             Ok(Begin::Fresh(items)) => items,
             Ok(Begin::Replay(_)) => {
                 *self.replays.lock().unwrap() += 1;

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -39,15 +40,21 @@ impl Home {
         self.dir.path()
     }
 
+    /// All that gateways here logged so far.
+    pub fn said(&self) -> String {
+        fs::read_to_string(self.log()).unwrap()
+    }
+
     fn log(&self) -> PathBuf {
         self.path().join("stderr.log")
     }
 
-    fn spawn(&self) -> Child {
+    fn spawn_with(&self, environment: &[(&str, &str)]) -> Child {
         let log = File::options().create(true).append(true).open(self.log()).unwrap();
         Command::new(env!("CARGO_BIN_EXE_onceward"))
             .args(["serve", "--config", "onceward.toml"])
             .current_dir(self.path())
+            .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -56,15 +63,26 @@ impl Home {
 
     /// Starts a gateway that must refuse to serve, and gives what it says of that.
     pub fn refuses(&self) -> String {
+        self.refuses_with(&[])
+    }
+
+    /// As [`Home::refuses`], with further environment variables.
+    pub fn refuses_with(&self, environment: &[(&str, &str)]) -> String {
         let unknown = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut gateway = Gateway { child: self.spawn(), ingest: unknown, admin: unknown, home: self.clone() };
+        let mut gateway =
+            Gateway { child: self.spawn_with(environment), ingest: unknown, admin: unknown, home: self.clone() };
         assert!(!gateway.wait(Duration::from_secs(60)).success(), "it should have refused: {}", gateway.log());
         gateway.log()
     }
 
     /// Starts a gateway here and waits for its banner.
     pub fn start(&self) -> Gateway {
-        let mut child = self.spawn();
+        self.start_with(&[])
+    }
+
+    /// As [`Home::start`], with further environment variables.
+    pub fn start_with(&self, environment: &[(&str, &str)]) -> Gateway {
+        let mut child = self.spawn_with(environment);
         let mut banner = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut address = |prefix: &str, suffix: &str| -> SocketAddr {
             loop {
@@ -93,6 +111,19 @@ impl Gateway {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.home.clone()
+    }
+
+    /// Waits until it was killed by a fail point.
+    pub fn killed(mut self) -> Home {
+        let status = self.wait(Duration::from_secs(20));
+        assert_eq!(status.signal(), Some(9), "{status}: {}", self.log());
+        self.home.clone()
+    }
+
+    /// Whether a signal has stopped it.
+    pub fn is_stopped(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
     }
 
     /// SIGTERM, then waits for the end.
@@ -131,7 +162,7 @@ impl Gateway {
 
     /// All that it logged so far, one JSON object a line; also what earlier runs in its directory logged.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.home.log()).unwrap()
+        self.home.said()
     }
 }
 

@@ -7,6 +7,7 @@ pub mod client;
 pub mod config;
 pub mod gateway;
 pub mod postgres;
+pub mod proxy;
 pub mod redis;
 pub mod redis_groups;
 pub mod relay;

@@ -1,0 +1,156 @@
+//! The checker itself: a good run passes, and each broken promise is named.
+
+use super::checker::check;
+use super::log::{Audited, Delivered, Kind, Received, Run, audited};
+
+fn delivered(variant: u32, at: u64, status: u16, idempotency: &str, answer: &str) -> Delivered {
+    Delivered {
+        key: "k".into(),
+        variant,
+        sent_at: at,
+        told_at: at + 5,
+        status: Some(status),
+        idempotency: idempotency.into(),
+        answer: answer.into(),
+        body: format!("body {variant}"),
+    }
+}
+
+fn received(at: u64, attempt: u32, fence: u64) -> Received {
+    Received {
+        key: "k".into(),
+        at,
+        attempt,
+        fence,
+        event: format!("e{attempt}"),
+        body: "body 0".into(),
+        processed: true,
+    }
+}
+
+fn report(kind: Kind, fence: u64) -> Audited {
+    Audited { kind, key: "k".into(), event: "e2".into(), fence }
+}
+
+/// First answer, one replay, and a mismatch that was refused.
+fn good() -> Run {
+    Run {
+        delivered: vec![
+            delivered(0, 0, 200, "first", "a"),
+            delivered(1, 10, 409, "mismatch", "m"),
+            delivered(0, 20, 200, "replay", "a"),
+        ],
+        received: vec![received(3, 1, 7)],
+        audited: vec![],
+    }
+}
+
+/// The promises that a run breaks.
+fn broken(run: &Run) -> Vec<&'static str> {
+    check(run).1.into_iter().map(|violation| violation.promise).collect()
+}
+
+#[test]
+fn a_good_run_has_no_violation() {
+    let (figures, violations) = check(&good());
+    assert_eq!(violations, []);
+    assert_eq!((figures.events, figures.deliveries, figures.forwards, figures.lost), (1, 3, 1, 0));
+}
+
+#[test]
+fn a_second_effect_needs_a_report() {
+    let mut run = good();
+    run.received.push(received(15, 1, 9));
+    assert_eq!(broken(&run), ["I1"]);
+    assert_eq!(check(&run).0.unreported_extras, 1);
+    run.audited.push(report(Kind::LeaseLost, 9));
+    assert_eq!(broken(&run), ["I1"], "no lost lease explains two first attempts");
+    run.received[1].attempt = 2;
+    assert_eq!(broken(&run), Vec::<&str>::new(), "the second one says so");
+}
+
+#[test]
+fn an_emptied_store_is_a_report_for_every_key() {
+    let mut run = good();
+    run.received.push(received(15, 1, 9));
+    run.audited.push(Audited { key: String::new(), ..report(Kind::WindowReset, 0) });
+    assert_eq!(broken(&run), Vec::<&str>::new());
+}
+
+#[test]
+fn a_success_needs_an_effect_before_it() {
+    let mut run = good();
+    run.received[0].at = 1_000;
+    assert_eq!(broken(&run), ["I2", "I2"]);
+    let mut run = good();
+    run.received[0].body = "another".into();
+    assert_eq!(broken(&run), ["I2", "I2"]);
+}
+
+#[test]
+fn every_event_arrives() {
+    let mut run = good();
+    run.delivered = vec![delivered(0, 0, 503, "rejected", "")];
+    run.received.clear();
+    assert_eq!(broken(&run), ["I3", "I9"]);
+    assert_eq!(check(&run).0.lost, 1);
+}
+
+#[test]
+fn replays_are_equal_and_were_given() {
+    let mut run = good();
+    run.delivered.push(delivered(0, 30, 200, "replay", "b"));
+    assert_eq!(broken(&run), ["I4", "I4"]);
+    let mut run = good();
+    run.delivered[2].answer = "b".into();
+    assert_eq!(broken(&run), ["I4"]);
+}
+
+#[test]
+fn another_event_gets_nothing() {
+    let mut run = good();
+    run.received.push(Received { body: "body 1".into(), processed: false, ..received(12, 1, 9) });
+    assert_eq!(broken(&run), ["I5"]);
+    let mut run = good();
+    run.delivered[1] = Delivered { body: "body 0".into(), ..delivered(1, 10, 200, "replay", "a") };
+    assert_eq!(broken(&run), ["I5"]);
+}
+
+#[test]
+fn fences_rise_or_are_reported_stale() {
+    let mut run = good();
+    run.received.push(Received { processed: false, ..received(12, 2, 7) });
+    assert_eq!(broken(&run), ["I6"], "equal is not higher");
+    run.audited.push(report(Kind::LeaseLost, 8));
+    assert_eq!(broken(&run), ["I6"], "another fence's report");
+    run.audited.push(report(Kind::LeaseLost, 7));
+    assert_eq!(broken(&run), Vec::<&str>::new());
+}
+
+#[test]
+fn nobody_is_told_to_come_again_for_ever() {
+    let mut run = good();
+    run.delivered.push(delivered(0, 40, 409, "in-flight", ""));
+    assert_eq!(broken(&run), ["I9"]);
+}
+
+#[test]
+fn a_first_attempt_is_no_second_forward() {
+    let mut run = good();
+    run.audited.push(Audited { event: "e1".into(), ..report(Kind::SecondForward, 7) });
+    assert_eq!(broken(&run), ["I12"]);
+}
+
+/// Lines as the gateways write them.
+#[test]
+fn reports_are_read_from_the_log() {
+    let log = r#"
+{"level":"WARN","fields":{"message":"lease_lost: another owner has the event","idempotency_key":"t:pay:1","fence":7,"by":8}}
+{"level":"INFO","fields":{"idempotency_key":"t:pay:2","event":"e","note":"an earlier attempt may have reached the upstream: this may be its second forward"}}
+{"level":"WARN","target":"onceward::audit","fields":{"kind":"lease_lost","idempotency_key":"t:pay:3","event":"e","fence":9}}
+no json
+{"level":"INFO","fields":{"message":"something else"}}"#;
+    let found: Vec<_> = audited(log).into_iter().map(|audited| (audited.kind, audited.key, audited.fence)).collect();
+    let expected = [(Kind::LeaseLost, "1", 7), (Kind::SecondForward, "2", 0), (Kind::LeaseLost, "3", 9)];
+    assert_eq!(found, expected.map(|(kind, key, fence)| (kind, format!("t:pay:{key}"), fence)));
+}

@@ -1,0 +1,15 @@
+//! Everything that may fail, made to fail: the process at each gap of the journey, the way to the store and to the upstream, and
+//! all of it at random, with a check over what was logged.
+
+// So that clippy knows these helpers for tests.
+#![cfg(test)]
+
+mod chaos;
+mod checker;
+mod checker_tests;
+mod driver;
+mod kills;
+mod log;
+mod network;
+mod stops;
+mod stores;
