@@ -296,7 +296,7 @@ replay = {{ redact = ["/card"] }}
     assert!(report.notices.iter().all(|notice| notice.text.ends_with("is not active in this version")), "{said}");
     let json = render_json(&report);
     assert_eq!(json["ok"], true);
-    assert_eq!(json["notices"].as_array().map(Vec::len), Some(8));
+    assert_eq!(json["notices"].as_array().map(Vec::len), Some(7));
     assert!(!said.contains(CANARY) && !format!("{loaded:?}").contains(CANARY));
 }
 

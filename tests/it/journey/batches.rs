@@ -28,7 +28,7 @@ impl Batches {
     fn over(store: &str, upstream: Upstream, routes: &[(&str, Vec<Told>)], policy: &str) -> Self {
         let mut text = format!(
             "[server]\nlisten = [\"127.0.0.1:0\"]\nstate_dir = \"{{dir}}/state\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-             [store]\nurl = \"{store}\"\n[upstreams.u]\nurl = \"http://{}\"\n",
+             [store]\nurl = \"{store}\"\n[tenants.t]\nlimits = {{ rate = \"100000/s\" }}\n[upstreams.u]\nurl = \"http://{}\"\n",
             upstream.address
         );
         for (name, _) in routes {

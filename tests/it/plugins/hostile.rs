@@ -112,12 +112,12 @@ async fn outputs_beyond_the_limits_are_refused() {
     check("65 KiB answer", GuestCode::new().respond(200, &[], &body), FailureKind::OutputLimit, extract).await;
     check(
         "a long list of nothing",
-        GuestCode::new().first("(drop (memory.grow (i32.const 8)))").process_raw(131_072, 4000),
+        GuestCode::new().first("(drop (memory.grow (i32.const 8)))").process_raw(393_216, 4000),
         FailureKind::OutputLimit,
         extract,
     )
     .await;
-    let huge = GuestCode::new().first("(drop (memory.grow (i32.const 600)))").process_raw(65536, 700_000);
+    let huge = GuestCode::new().first("(drop (memory.grow (i32.const 600)))").process_raw(393_216, 700_000);
     check("36 MB of events", huge, FailureKind::OutputLimit, extract).await;
 
     let many: Vec<Told> = (0..1001).map(|_| Told::key(&["k"])).collect();
