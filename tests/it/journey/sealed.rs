@@ -45,7 +45,7 @@ pub fn holds(octets: &[u8], text: &str) -> bool {
     // Base64 of the text at each of its three places in a group, without what depends on its neighbours.
     let shifted = (0..3).map(|shift| {
         let code = encode(&[&vec![b'.'; shift], text.as_bytes()].concat());
-        code[4..code.len() - 4].as_bytes().to_vec()
+        code.as_bytes()[4..code.len() - 4].to_vec()
     });
     let forms: Vec<Vec<u8>> = std::iter::once(text.as_bytes().to_vec()).chain(shifted).collect();
     forms.iter().any(|form| octets.windows(form.len()).any(|window| window == form))
