@@ -60,6 +60,7 @@ pub fn check(run: &Run) -> (Figures, Vec<Violation>) {
         let mut broken = |promise, what: String| violations.push(Violation { promise, key: (*name).to_owned(), what });
         key.side_effects(resets, &mut figures, &mut broken);
         key.acknowledgements(&mut figures, &mut broken);
+        key.kept(resets, &mut broken);
         key.replays(&mut broken);
         key.conflicts(resets, &mut broken);
         key.fences(&mut broken);
@@ -102,6 +103,23 @@ impl Key<'_> {
         if !self.received.iter().any(|received| received.processed) {
             figures.lost += 1;
             broken("I3", "no effect after all redeliveries".to_owned());
+        }
+    }
+
+    /// I2: a success that was said to be kept is durable: nothing of the key reaches the upstream once its sender has it, but for a
+    /// stale owner that says so.
+    fn kept(&self, resets: usize, broken: &mut impl FnMut(&'static str, String)) {
+        let Some(told_at) =
+            self.delivered.iter().filter(|told| is_success(told) && told.kept).map(|told| told.told_at).min()
+        else {
+            return;
+        };
+        let stale = |received: &Received| {
+            self.audited.iter().any(|audited| audited.kind == Kind::LeaseLost && audited.fence == received.fence)
+        };
+        let again = self.received.iter().filter(|received| received.at > told_at && !stale(received)).count();
+        if again > 0 && resets == 0 {
+            broken("I2", format!("forwarded {again} times more after a success that was kept"));
         }
     }
 

@@ -85,6 +85,7 @@ impl Driver {
             told_at: self.lines.now(),
             status: told.as_ref().map(|answer| answer.status),
             idempotency: told.as_ref().map(|answer| answer.idempotency().to_owned()).unwrap_or_default(),
+            kept: told.as_ref().is_some_and(|answer| answer.header("idempotency-expires").is_some()),
             answer: told
                 .as_ref()
                 .map(|answer| digest(format!("{:?}", answer.repeated()).as_bytes()))

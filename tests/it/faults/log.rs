@@ -21,6 +21,8 @@ pub struct Delivered {
     pub status: Option<u16>,
     /// What the gateway says it did.
     pub idempotency: String,
+    /// The gateway says until when the answer is kept.
+    pub kept: bool,
     /// Digest of all that a replay must repeat.
     pub answer: String,
     /// Digest of the body that was sent.
@@ -103,7 +105,7 @@ impl Lines {
 impl Delivered {
     pub fn line(&self) -> Value {
         json!({ "key": self.key, "variant": self.variant, "sent_at": self.sent_at, "told_at": self.told_at, "status": self.status,
-            "idempotency": self.idempotency, "answer": self.answer, "body": self.body })
+            "idempotency": self.idempotency, "kept": self.kept, "answer": self.answer, "body": self.body })
     }
 }
 
