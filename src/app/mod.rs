@@ -94,7 +94,11 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<usize, AppError> {
     let routes = Arc::new(assemble::routes(&config).await?);
-    let stores = Arc::new(Stores::open(backend(&config.store.url), config.store.timeout).await?);
+    let stores = Stores::open(backend(&config.store.url), config.store.timeout).await?;
+    let stores = Arc::new(match config.store.front.as_ref().map(backend) {
+        Some(Backend::Redis(front)) => stores.behind(&front)?,
+        _ => stores,
+    });
     let health = Health::new(stores.handle());
     let admin_address = listeners.admin.local_addr()?;
     let admin = admin::serve(listeners.admin, health.clone())?;

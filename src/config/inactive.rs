@@ -23,7 +23,6 @@ pub fn inactive(config: &Config) -> Vec<Notice> {
     };
     let key = str::to_owned;
     note(key("admin.tokens"), "the admin API with its tokens", !config.admin.tokens.is_empty());
-    note(key("store.front"), "a Redis in front of a SQL store", config.store.front.is_some());
     note(key("store.encryption_keys"), "encryption of what is stored", !config.store.encryption_keys.is_empty());
     note(key("plugins.registry"), "the registry of uploaded plugins", config.plugin_registry != REGISTRY_DEFAULT);
     for (name, tenant) in &config.tenants {

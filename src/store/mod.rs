@@ -4,6 +4,7 @@
 
 mod clock;
 mod codec;
+mod layered;
 mod memory;
 mod open;
 mod postgres;
@@ -11,6 +12,7 @@ mod redis;
 mod sql;
 mod sqlite;
 
+pub use layered::Layered;
 pub use memory::Memory;
 pub use open::{Backend, OpenError, Stores};
 pub use postgres::Postgres;
