@@ -125,6 +125,10 @@ pub async fn run(
     let routes = Arc::new(assemble::routes(&config).await?);
     let keys = SealingKeys::new(&config.store.encryption_keys);
     let opened = Stores::open(backend(&config.store.url), config.store.timeout).await?;
+    let opened = match config.store.front.as_ref().map(backend) {
+        Some(Backend::Redis(front)) => opened.behind(&front)?,
+        _ => opened,
+    };
     let stores = Arc::new(SealedStores::new(opened, keys.clone()));
     let journal = journal(&config, keys).await?;
     let keyring = Keyring::new(digest_keys(&config));

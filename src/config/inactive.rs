@@ -22,7 +22,6 @@ pub fn inactive(config: &Config) -> Vec<Notice> {
         }
     };
     let key = str::to_owned;
-    note(key("store.front"), "a Redis in front of a SQL store", config.store.front.is_some());
     note(key("plugins.registry"), "the registry of uploaded plugins", config.plugin_registry != REGISTRY_DEFAULT);
     for (name, tenant) in &config.tenants {
         let Limits { rate: _, concurrency, plugin_time, versions, code, uploads } = tenant.limits;

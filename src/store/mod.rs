@@ -4,6 +4,7 @@
 
 mod clock;
 mod codec;
+mod layered;
 mod measured;
 mod memory;
 mod open;
@@ -14,6 +15,7 @@ mod sealed;
 mod sql;
 mod sqlite;
 
+pub use layered::Layered;
 pub use memory::Memory;
 pub use open::{Backend, OpenError, Stores};
 pub use postgres::Postgres;

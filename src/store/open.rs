@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::measured::Measured;
-use super::{Memory, Postgres, Redis, Sqlite, Store};
+use super::{Layered, Memory, Postgres, Redis, Sqlite, Store};
 
 /// Which store, and where.
 #[derive(Clone)]
@@ -64,6 +64,8 @@ enum Opened {
     Shared(Arc<dyn Store>),
     /// A connection each: its driver runs where it is used.
     PerCore(Box<Redis>),
+    /// As much, for the front.
+    Layered(Box<Layered>),
 }
 
 impl Stores {
@@ -95,11 +97,25 @@ impl Stores {
         }
     }
 
+    /// Puts a Redis in front. It answers what is final; this store goes on to decide everything else.
+    ///
+    /// # Errors
+    /// [`OpenError::Address`] when the front's address cannot be read.
+    pub fn behind(self, front: &str) -> Result<Self, OpenError> {
+        let layered = Layered::new(self.bare(), front).map_err(|error| OpenError::Address(error.to_string()))?;
+        Ok(Self(Opened::Layered(Box::new(layered))))
+    }
+
     /// A handle, to be used on one runtime. Cheap; connects when first used.
     pub fn handle(&self) -> Arc<dyn Store> {
-        Arc::new(Measured::new(match &self.0 {
+        Arc::new(Measured::new(self.bare()))
+    }
+
+    fn bare(&self) -> Arc<dyn Store> {
+        match &self.0 {
             Opened::Shared(store) => store.clone(),
             Opened::PerCore(store) => Arc::new(store.another()),
-        }))
+            Opened::Layered(store) => Arc::new(store.another()),
+        }
     }
 }

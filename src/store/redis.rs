@@ -1,6 +1,7 @@
 //! Records in Redis (7 or newer): a hash a key, changed by one script in one round trip.
 
 mod address;
+mod front;
 mod link;
 mod look;
 mod names;
@@ -26,6 +27,7 @@ use target::{Commands, Target};
 
 const SWAP: &str = include_str!("redis/swap.lua");
 const PEEK: &str = include_str!("redis/peek.lua");
+const FRONT: &str = include_str!("redis/front.lua");
 const META: &str = include_str!("redis/meta.lua");
 
 const META_KEY: &str = "onceward:meta";
@@ -43,6 +45,7 @@ pub struct Redis {
     renew: Script,
     peek: Script,
     meta: Script,
+    front: Script,
 }
 
 impl Redis {
@@ -71,6 +74,7 @@ impl Redis {
             renew: Script::new(format!("#!lua flags=allow-oom\n{SWAP}")),
             peek: Script::new(PEEK.to_owned()),
             meta: Script::new(META.to_owned()),
+            front: Script::new(FRONT.to_owned()),
         }
     }
 
@@ -120,6 +124,10 @@ impl Redis {
                 let fault = Fault { read_only: error.kind() == ServerErrorKind::ReadOnly.into(), error: fault(&error) };
                 if fault.read_only || fault.error.kind == StoreFault::Unreachable {
                     self.link.retire(&connection);
+                }
+                if self.names().tagged {
+                    // A cluster's client tries again by itself: an earlier try may have been written.
+                    return Err(Fault { error: fault.error.in_doubt(), ..fault });
                 }
                 Err(fault)
             }

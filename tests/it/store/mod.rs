@@ -8,6 +8,7 @@ macro_rules! promises {
         promises!(@store sqlite $($name)+);
         promises!(@store redis $($name)+);
         promises!(@store cluster $($name)+);
+        promises!(@store fronted $($name)+);
         promises!(@store postgres $($name)+);
     };
     (@store $store:ident $($name:ident)+) => {
@@ -21,6 +22,7 @@ macro_rules! promises {
 }
 
 mod contract;
+mod layered;
 mod model;
 mod people;
 mod postgres;
@@ -65,6 +67,15 @@ impl Bench {
         let backend = Backend::Sqlite(directory.path().join("records.db"));
         let stores = Stores::open(backend, TIMEOUT).await.expect("the file opens");
         Self { stores, _ground: Box::new(directory) }
+    }
+
+    /// SQLite with a Redis in front. Only a test that asks for the meta brings the front into use; `layered` holds the others.
+    async fn fronted() -> Self {
+        let (server, directory) = (RedisServer::start(), TempDir::new().expect("a directory"));
+        let backend = Backend::Sqlite(directory.path().join("records.db"));
+        let stores = Stores::open(backend, TIMEOUT).await.expect("the file opens");
+        let stores = stores.behind(&server.url()).expect("the address is good");
+        Self { stores, _ground: Box::new((server, directory)) }
     }
 
     async fn redis() -> Self {

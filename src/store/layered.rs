@@ -1,0 +1,198 @@
+//! A Redis in front of a SQL store: it answers what it knows to be final, the SQL store decides everything else.
+//!
+//! Invariant: nothing is ever claimed or written by the front alone, so the loss of all that it holds costs speed only.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::event::ScopeKey;
+use crate::idempotency::record::Status;
+use crate::idempotency::{Draft, Expect, Record, State};
+
+use super::{Entry, Facts, Filter, Found, Listed, Meta, Redis, Seen, Store, StoreError, StoreFault, Swap};
+
+/// The longest that a call waits for the front. One such wait closes the front until it answers again.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// How long what runs beside the calls may take: connecting, and putting copies.
+const BESIDE: Duration = Duration::from_secs(1);
+
+/// Between two looks at a front that did not answer.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// A SQL store with a front. One a core: the front's connection lives where it is used.
+pub struct Layered {
+    sql: Arc<dyn Store>,
+    front: Arc<Front>,
+    epoch: Epoch,
+}
+
+/// The SQL store's epoch, once it is known. It is part of every copy's name: a store that was made anew meets no copy of the old.
+type Epoch = Arc<Mutex<Option<Arc<str>>>>;
+
+struct Front {
+    redis: Redis,
+    /// It answered the last time.
+    open: AtomicBool,
+    /// A task looks whether it answers again.
+    watched: AtomicBool,
+}
+
+impl Layered {
+    /// A store with a front at a Redis address. Connects when first used; a front that is down is no fault.
+    ///
+    /// # Errors
+    /// When the address cannot be read.
+    pub fn new(sql: Arc<dyn Store>, front: &str) -> Result<Self, redis::RedisError> {
+        Ok(Self::over(sql, Redis::new(front, BESIDE)?, Epoch::default()))
+    }
+
+    /// A further handle, with a connection of its own to the front.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self::over(self.sql.clone(), self.front.redis.another(), self.epoch.clone())
+    }
+
+    fn over(sql: Arc<dyn Store>, redis: Redis, epoch: Epoch) -> Self {
+        let front = Front { redis, open: AtomicBool::new(false), watched: AtomicBool::new(false) };
+        Self { sql, front: Arc::new(front), epoch }
+    }
+
+    /// A copy's name; none until the store's epoch is known.
+    fn name(&self, key: &ScopeKey) -> Option<String> {
+        let epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        Some(format!("onceward:front:{epoch}:{}", hex::encode(key.digest())))
+    }
+
+    /// What the front knows to be final.
+    async fn known(&self, key: &ScopeKey) -> Option<Seen> {
+        let name = self.name(key)?;
+        if !self.front.open.load(Ordering::Relaxed) {
+            self.front.watch();
+            return None;
+        }
+        match tokio::time::timeout(PATIENCE, self.front.redis.copy(&name)).await {
+            Ok(Ok(seen)) => seen.current.as_ref().is_some_and(is_final).then_some(seen),
+            Ok(Err(error)) if error.kind == StoreFault::Corrupt => {
+                tracing::warn!(%error, "a copy in the front is ignored and taken away");
+                let front = self.front.clone();
+                tokio::spawn(async move { front.redis.drop_copy(&name).await });
+                None
+            }
+            Ok(Err(_)) | Err(_) => {
+                self.front.close();
+                None
+            }
+        }
+    }
+
+    /// Copies what the SQL store said, beside the call.
+    fn copy(&self, key: &ScopeKey, record: &Record) {
+        if !is_final(record) || !self.front.open.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(name) = self.name(key) {
+            let (front, record) = (self.front.clone(), record.clone());
+            tokio::spawn(async move {
+                if front.redis.put_copy(&name, &record, true).await.is_err() {
+                    front.close();
+                }
+            });
+        }
+    }
+
+    /// Puts what stands instead of a success over its copy. The call waits for it: the front must not answer with the old one.
+    async fn replace(&self, key: &ScopeKey, record: &Record) {
+        let Some(name) = self.name(key) else { return };
+        if let Err(error) = self.front.redis.put_copy(&name, record, is_final(record)).await {
+            tracing::warn!(%error, "the front may still answer with a success that was taken back, until its window ends");
+            self.front.close();
+        }
+    }
+}
+
+impl Front {
+    /// Leaves the front out until it answers again.
+    fn close(self: &Arc<Self>) {
+        self.open.store(false, Ordering::Relaxed);
+        self.watch();
+    }
+
+    /// Looks, beside the calls, until the front answers. Connecting takes longer than a call may wait.
+    fn watch(self: &Arc<Self>) {
+        if self.watched.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let front = Arc::downgrade(self);
+        tokio::spawn(async move {
+            while let Some(front) = front.upgrade() {
+                if front.redis.copy("onceward:front").await.is_ok() {
+                    front.open.store(true, Ordering::Relaxed);
+                    front.watched.store(false, Ordering::Relaxed);
+                    return;
+                }
+                drop(front);
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+    }
+}
+
+/// Whether a record stays as it is until its window ends.
+fn is_final(record: &Record) -> bool {
+    matches!(record.state, State::Succeeded { .. }) && !record.released
+}
+
+#[async_trait]
+impl Store for Layered {
+    async fn swap(&self, key: &ScopeKey, expect: Expect, draft: &Draft) -> Result<Swap, StoreError> {
+        if expect == Expect::Absent
+            && let Some(seen) = self.known(key).await
+        {
+            return Ok(Swap::Refused(Box::new(seen)));
+        }
+        let swap = self.sql.swap(key, expect, draft).await?;
+        match &swap {
+            Swap::Done(record) => match expect {
+                Expect::At { revision, .. } if revision.status == Status::Succeeded => self.replace(key, record).await,
+                Expect::At { .. } | Expect::Absent => self.copy(key, record),
+            },
+            Swap::Refused(seen) => seen.current.iter().for_each(|record| self.copy(key, record)),
+        }
+        Ok(swap)
+    }
+
+    async fn peek(&self, key: &ScopeKey) -> Result<Seen, StoreError> {
+        if let Some(seen) = self.known(key).await {
+            return Ok(seen);
+        }
+        let seen = self.sql.peek(key).await?;
+        seen.current.iter().for_each(|record| self.copy(key, record));
+        Ok(seen)
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.sql.ping().await
+    }
+
+    async fn meta(&self, offer: Meta) -> Result<Found, StoreError> {
+        let found = self.sql.meta(offer).await?;
+        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.meta.epoch.as_str().into());
+        Ok(found)
+    }
+
+    async fn list(&self, tenant: &str, filter: &Filter) -> Result<Listed, StoreError> {
+        self.sql.list(tenant, filter).await
+    }
+
+    async fn find(&self, tenant: &str, scope: &str, readable_key: &str) -> Result<Vec<Entry>, StoreError> {
+        self.sql.find(tenant, scope, readable_key).await
+    }
+
+    async fn facts(&self) -> Result<Facts, StoreError> {
+        self.sql.facts().await
+    }
+}
