@@ -75,15 +75,15 @@ impl Asking<'_> {
             let held = match self.claim_at(&at, seen, named).await? {
                 Step::Here(One::Claimed(held)) => held,
                 Step::Here(one) => return Ok(Found { at, one }),
-                Step::Follow(to, met) => {
-                    (at, seen) = (to, met);
+                Step::Follow(there) => {
+                    (at, seen) = *there;
                     continue;
                 }
             };
             match self.write_names(&held, named, started, hop > 0).await? {
                 None => return Ok(Found { at, one: One::Claimed(held) }),
                 Some(Step::Here(one)) => return Ok(Found { at, one }),
-                Some(Step::Follow(to, met)) => (at, seen) = (to, met),
+                Some(Step::Follow(there)) => (at, seen) = *there,
             }
         }
         Ok(Found { at, one: One::Busy(Duration::ZERO, Status::Processing) })
@@ -112,14 +112,14 @@ impl Asking<'_> {
             match self.write_claim(&at.key, plan.expect, &draft).await? {
                 Swap::Done(record) => {
                     self.dedupe.raise_floor(record.fence);
-                    return Ok(Step::Here(One::Claimed(Held {
+                    return Ok(Step::Here(One::Claimed(Box::new(Held {
                         key: at.key.clone(),
                         claim: Claim::of(&record),
                         before: seen
                             .current
                             .map(|record| record.state.status())
                             .filter(|status| *status != Status::Alias),
-                    })));
+                    }))));
                 }
                 Swap::Refused(met) => seen = *met,
             }
@@ -139,7 +139,7 @@ impl Asking<'_> {
         Ok(match seen.current.as_ref().map(|pointer| (pointer, on_pointer(pointer, at.current.as_ref(), at.now))) {
             Some((pointer, Standing::Free)) => Ok(claim_over(pointer)),
             Some((_, Standing::Until(end))) => Err(Step::Here(One::Busy(end.since(at.now), Status::Processing))),
-            Some((_, Standing::Taken)) | None => Err(Step::Follow(Place::by(key, of, named), at)),
+            Some((_, Standing::Taken)) | None => Err(Step::Follow(Box::new((Place::by(key, of, named), at)))),
         })
     }
 
@@ -180,7 +180,7 @@ impl Asking<'_> {
             Decision::Own | Decision::Claim(_) => match seen.current {
                 Some(record) => {
                     self.dedupe.raise_floor(record.fence);
-                    One::Claimed(Held { key: key.clone(), claim: Claim::of(&record), before: None })
+                    One::Claimed(Box::new(Held { key: key.clone(), claim: Claim::of(&record), before: None }))
                 }
                 None => One::Busy(Duration::ZERO, Status::Processing),
             },
@@ -266,7 +266,7 @@ pub(super) struct Found {
 
 /// What one event gets.
 pub(super) enum One {
-    Claimed(Held),
+    Claimed(Box<Held>),
     Known(Kept),
     Busy(Duration, Status),
     Mismatch(Vec<String>),
@@ -278,7 +278,7 @@ pub(super) enum Step {
     /// This is what the event gets.
     Here(One),
     /// It is the event under this key, which held this a moment ago.
-    Follow(Place, Seen),
+    Follow(Box<(Place, Seen)>),
 }
 
 /// An event's key, and how a delivery came to it.

@@ -89,7 +89,7 @@ pub enum Begin {
 #[derive(Debug)]
 pub enum Item {
     /// Claimed by this delivery.
-    First(Held),
+    First(Box<Held>),
     /// Finished before.
     Known(Kept),
     /// The same event stands earlier in this delivery.
@@ -100,7 +100,7 @@ impl Item {
     /// The claim, if it is this delivery's.
     pub fn into_held(self) -> Option<Held> {
         match self {
-            Self::First(held) => Some(held),
+            Self::First(held) => Some(*held),
             Self::Known(_) | Self::Repeat => None,
         }
     }

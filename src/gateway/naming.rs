@@ -60,7 +60,7 @@ enum Pointed {
     /// It points at the claim.
     Here,
     /// Its event is another one, which held this a moment ago.
-    Elsewhere(Place, Seen),
+    Elsewhere(Box<(Place, Seen)>),
     /// Nobody can say yet.
     Busy(Duration),
 }
@@ -95,7 +95,7 @@ impl Asking<'_> {
         };
         let (why, step) = match stop {
             None | Some(Pointed::Here) => return Ok(None),
-            Some(Pointed::Elsewhere(at, seen)) => (format!("the same event as {}", at.key), Step::Follow(at, seen)),
+            Some(Pointed::Elsewhere(place)) => (format!("the same event as {}", place.0.key), Step::Follow(place)),
             Some(Pointed::Busy(after)) => {
                 ("a name of the event is not free yet".to_owned(), Step::Here(One::Busy(after, Status::Processing)))
             }
@@ -144,7 +144,7 @@ impl Asking<'_> {
                         None
                     }
                     Rival::Beaten if at.key != *name => Some(over(&found)),
-                    _ => return Ok(Pointed::Elsewhere(at, seen)),
+                    _ => return Ok(Pointed::Elsewhere(Box::new((at, seen)))),
                 },
             };
         }

@@ -249,7 +249,7 @@ impl Gateway {
             }
         };
         let ids = [Identity::named(held.key.clone(), held.claim.plugin.clone())];
-        let begin = Begin::Fresh(vec![Item::First(held)]);
+        let begin = Begin::Fresh(vec![Item::First(Box::new(held))]);
         trail.decided(&begin);
         let Begin::Fresh(items) = begin else { return Err(NotDone::Changed) };
         let result: Result<Reply, Rejection> = self.complete(&admitted, &ids, items, &mut trail).await;

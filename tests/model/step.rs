@@ -73,7 +73,7 @@ fn swap(
     expect: Expect,
     draft: &Draft,
     by: Option<u64>,
-) -> Result<Record, Option<Record>> {
+) -> Result<Record, Box<Option<Record>>> {
     let standing = moment.standing.as_ref();
     let expect = match (expect, standing) {
         (Expect::At { revision, lease }, Some(record)) if !world.fenced => {
@@ -82,7 +82,7 @@ fn swap(
         (expect, _) => expect,
     };
     if !expect.holds(standing, at(moment.now)) {
-        return Err(moment.standing.clone());
+        return Err(Box::new(moment.standing.clone()));
     }
     let mut written = draft.stamp(at(moment.now), standing);
     // What happened before decides nothing; kept, it would only tell paths apart that go on alike.
@@ -111,7 +111,7 @@ fn write(
     net: Net,
     (expect, draft): (Expect, &Draft),
     by: Option<u64>,
-) -> Option<Result<Record, Option<Record>>> {
+) -> Option<Result<Record, Box<Option<Record>>>> {
     match net {
         Net::Fine => Some(swap(world, moment, expect, draft, by)),
         Net::ReplyLost => {
@@ -152,7 +152,7 @@ fn claim(world: &World, moment: &mut Moment, gateway: usize, net: Net) {
             raise(moment, gateway, record.fence);
             Phase::Claimed { event, claim: Claim::of(&record) }
         }
-        Some(Err(met)) => Phase::Claiming { event, seen: met, now: moment.now, again: false },
+        Some(Err(met)) => Phase::Claiming { event, seen: *met, now: moment.now, again: false },
         // The same write once more, as the same owner; then its sender is told to come again.
         None if !again => Phase::Claiming { event, seen, now, again: true },
         None => Phase::InDoubt { event },
@@ -297,7 +297,7 @@ fn write_outcome(world: &World, moment: &mut Moment, net: Net, claim: &Claim, ou
             Some(Ok(_)) => return Written::Kept,
             Some(Err(met)) => met,
         };
-        match met {
+        match *met {
             Some(record) if record.fence == claim.fence && record.state.status() == draft.state.status() => {
                 return Written::Kept;
             }

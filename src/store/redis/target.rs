@@ -22,11 +22,11 @@ const REDIRECTION_WAIT_MS: (u64, u64) = (10, 100);
 #[derive(Clone)]
 pub(super) enum Target {
     /// One server.
-    Server(Client),
+    Server(Box<Client>),
     /// The master of this name, as the Sentinels know it.
-    Sentinel(Address),
+    Sentinel(Box<Address>),
     /// The shards that these nodes know.
-    Cluster(ClusterClient),
+    Cluster(Box<ClusterClient>),
 }
 
 /// A connection over which many calls go at once.
@@ -47,15 +47,15 @@ impl Target {
         if let Some(rest) = url.strip_prefix("redis+sentinel://") {
             let address = Address::parse(rest, 26379)?;
             sentinels(&address, 0)?;
-            return Ok(Self::Sentinel(address));
+            return Ok(Self::Sentinel(Box::new(address)));
         }
         if let Some(rest) = url.strip_prefix("redis+cluster://") {
-            return cluster(&Address::parse(rest, 6379)?).map(Self::Cluster);
+            return Ok(Self::Cluster(Box::new(cluster(&Address::parse(rest, 6379)?)?)));
         }
         let info = url.into_connection_info()?;
         // RESP3 alone reports a closed connection at once, so that an idle one that went away does not cost the next caller.
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        Ok(Self::Server(Client::open(info.set_redis_settings(settings).set_tcp_settings(tcp()))?))
+        Ok(Self::Server(Box::new(Client::open(info.set_redis_settings(settings).set_tcp_settings(tcp()))?)))
     }
 
     /// Whether keys are spread over shards, so that one script reaches only what shares a slot.

@@ -15,8 +15,8 @@ fn of_route(name: &str, more: &str) -> String {
     format!("{name}{{tenant=\"t\",route=\"pay\"{more}}}")
 }
 
-#[tokio::test]
-async fn counters_equal_a_scripted_run_and_its_log() {
+/// One of each: first, replays, a mismatch, no key, a failure and its retry, a silence and its second forward; and no route.
+async fn scripted() -> Rig {
     let upstream = bad_once(|id| match id {
         "silent" => Act::Silence,
         "refused" => answer(503, &[], b"busy"),
@@ -35,7 +35,12 @@ async fn counters_equal_a_scripted_run_and_its_log() {
     assert_eq!((retried.status, retried.idempotency()), (200, "first"), "{retried:?}");
     assert_eq!(post(rig.gateway.ingest, "/nowhere", &[], "").await.code(), "no-route");
     assert_eq!(get(rig.gateway.ingest, "/pay").await.code(), "method-not-allowed");
+    rig
+}
 
+#[tokio::test]
+async fn counters_equal_a_scripted_run_and_its_log() {
+    let rig = scripted().await;
     let metrics = rig.metrics().await;
     let count = |name: &str| metrics.get(name).copied().unwrap_or_default();
     let outcome = |word: &str| count(&of_route("onceward_requests_total", &format!(",outcome=\"{word}\"")));
@@ -79,8 +84,10 @@ async fn counters_equal_a_scripted_run_and_its_log() {
     assert_eq!(count("onceward_plugin_fuel_count{plugin=\"json\"}"), plugin);
     assert!(count("onceward_store_seconds_count{op=\"swap\"}") >= 11.0, "{metrics:?}");
     assert_eq!(count("onceward_store_errors_total{kind=\"timeout\"}"), 0.0);
+    the_log_says_the_same(&rig, &metrics);
+}
 
-    // The same from the log's side.
+fn the_log_says_the_same(rig: &Rig, metrics: &BTreeMap<String, f64>) {
     let mut lines: BTreeMap<String, f64> = BTreeMap::new();
     for line in logged(&rig.gateway, "onceward::event") {
         let text = |name: &str| line[name].as_str().unwrap().to_owned();

@@ -56,7 +56,7 @@ impl RedisServer {
     /// The value of an option that it was started with.
     pub fn option(&self, name: &str) -> String {
         let at = self.options.iter().position(|option| option == name).expect("an option of this server");
-        self.options[at + 1].clone()
+        self.options.get(at + 1).expect("its value").clone()
     }
 
     fn stopped_with(options: &[&str]) -> Self {
