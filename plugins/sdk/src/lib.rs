@@ -18,6 +18,7 @@ pub mod header;
 pub mod json;
 pub mod limits;
 mod plugin;
+pub mod signature;
 mod tolerance;
 
 pub use bindings::exports::onceward::plugin::meta::{Descriptor, Fault, Needs};
