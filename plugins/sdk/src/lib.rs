@@ -19,6 +19,7 @@ pub mod json;
 pub mod limits;
 mod plugin;
 pub mod signature;
+pub mod standard;
 mod tolerance;
 
 pub use bindings::exports::onceward::plugin::meta::{Descriptor, Fault, Needs};
