@@ -7,6 +7,7 @@
 mod bindings;
 pub mod bundled;
 mod call;
+pub mod certificates;
 mod crypto;
 mod engine;
 mod failure;
