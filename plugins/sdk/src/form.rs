@@ -25,11 +25,14 @@ pub fn find_all<'a>(form: &'a [u8], names: &[&str]) -> Result<Vec<Option<Cow<'a,
     Ok(found)
 }
 
+/// A field's name and value.
+pub type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
+
 /// Every field of a form, decoded, in order: for signatures over all of them.
 ///
 /// # Errors
 /// [`Malformed`] when one of them is no percent-encoded UTF-8.
-pub fn pairs(form: &[u8]) -> Result<Vec<(Cow<'_, str>, Cow<'_, str>)>, Malformed> {
+pub fn pairs(form: &[u8]) -> Result<Vec<Pair<'_>>, Malformed> {
     let mut pairs = Vec::new();
     for pair in form.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
         let mut halves = pair.splitn(2, |byte| *byte == b'=');
