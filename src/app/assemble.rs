@@ -126,7 +126,7 @@ async fn grant(config: &Config, route: &model::Route, plugin: &Plugin) -> Result
         return Err(missing);
     }
     let allow_unsigned = allows_unsigned(route, &needs);
-    Ok(Grant { config: json, secrets, allow_unsigned, needs, budget: Budget::default() })
+    Ok(Grant { config: json, secrets, certificates: None, allow_unsigned, needs, budget: Budget::default() })
 }
 
 /// What decides whether two deliveries named the same fields: the code and its config. After a change of either, only the fields

@@ -1,6 +1,7 @@
 //! Case files: a recorded request, the secrets and config it belongs to, and what it should come to. The format is described in
 //! `tests/fixtures/providers/README.md`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,13 +13,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::event::{Delivery, Secret};
+use crate::plugin::certificates::Certificates;
 use crate::plugin::{self, Engine, Grant, Inspected, Plugin};
 
 /// The name of the one secret that a case's plugin has.
 const SECRET: &str = "case";
 
 /// What a case configures of the gateway rather than of the plugin.
-const HOST_KEYS: [&str; 3] = ["certs", "cert_hosts", "trust_root_pem"];
+const HOST_KEYS: [&str; 4] = ["certs", "cert_hosts", "cert_names", "trust_root_pem"];
 
 /// One case.
 #[derive(Clone, Debug, Deserialize)]
@@ -150,13 +152,41 @@ impl Case {
         })
     }
 
-    /// The plugin's config: the case's, with the name of its secret.
+    /// The case's certificates, if it has any, as if they had been fetched.
+    fn certificates(&self) -> anyhow::Result<Option<Arc<Certificates>>> {
+        if !self.config.contains_key("certs") {
+            return Ok(None);
+        }
+        let config: HostConfig =
+            serde_json::from_value(Value::Object(self.config.clone())).context("the case's certificates")?;
+        let known = Certificates::new(&config.cert_hosts, &config.cert_names, &config.trust_root_pem);
+        let known = known.context("trust_root_pem")?;
+        for (url, pem) in &config.certs {
+            known.insert(url, pem).with_context(|| format!("the certificate of {url}"))?;
+        }
+        Ok(Some(Arc::new(known)))
+    }
+
+    /// The plugin's config: the case's, with the name of its secret if it has one.
     fn plugin_config(&self) -> String {
         let mut config = self.config.clone();
         config.retain(|key, _| !HOST_KEYS.contains(&key.as_str()));
-        config.insert("secret".into(), SECRET.into());
+        if !self.secrets.is_empty() || !self.config.contains_key("certs") {
+            config.insert("secret".into(), SECRET.into());
+        }
         Value::Object(config).to_string()
     }
+}
+
+/// What a case configures of the host's certificates.
+#[derive(Deserialize)]
+struct HostConfig {
+    certs: BTreeMap<String, String>,
+    #[serde(default)]
+    cert_hosts: Vec<String>,
+    #[serde(default)]
+    cert_names: Vec<String>,
+    trust_root_pem: String,
 }
 
 /// A plugin and where to run it.
@@ -216,6 +246,7 @@ impl Bench {
         let grant = Grant {
             config,
             secrets: [(SECRET.to_owned(), secrets)].into(),
+            certificates: case.certificates()?,
             needs,
             allow_unsigned: true,
             budget: plugin::Budget::default(),

@@ -9,6 +9,7 @@ use futures::FutureExt;
 use wasmtime::{FrameInfo, PoolConcurrencyLimitError, Store, Trap, WasmBacktrace};
 
 use super::bindings::{Disposition, Fault, Guest, Prepared, Taken, Verdict};
+use super::certificates::Certificates;
 use super::engine::{MEMORY_MAX, Shared};
 use super::failure::{Failure, FailureKind, Stage};
 use super::host::{Ctx, LogLine, Meter, Metered, Usage, Used};
@@ -82,6 +83,8 @@ pub struct Grant {
     pub config: String,
     /// Secrets by name, newest first. Any other name is an unknown secret.
     pub secrets: BTreeMap<String, Vec<Secret>>,
+    /// Certificates that senders sign with; without them none is trusted yet.
+    pub certificates: Option<Arc<Certificates>>,
     /// What `examine` answered for this config.
     pub needs: Needs,
     /// Whether a sender that signs nothing is accepted.

@@ -100,6 +100,12 @@ pub(super) fn signature_verify(
     })
 }
 
+/// Whether the key `spki` (DER) signed the message.
+pub(super) fn signed_by(spki: &[u8], scheme: Scheme, message: &Pieces<'_>, signed: &[u8]) -> Result<bool, Fault> {
+    let key = ParsedPublicKey::new(algorithm(scheme, signed)?, spki).map_err(|_| Fault::BadKey)?;
+    Ok(key.verify_sig(&message.concat(), signed).is_ok())
+}
+
 /// Whether `candidate` is one of the secrets.
 pub(super) fn secret_equals(secrets: &[Secret], candidate: &[u8]) -> Result<bool, Fault> {
     // Digests have one length, so that the time does not tell the secret's.

@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{ResourceLimiter, StoreContextMut, UpdateDeadline};
 
 use super::call::{Budget, Grant};
+use super::certificates::Certificates;
 use super::engine::{INSTANCES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
 use super::failure::printable;
 use crate::event::{Delivery, Secret};
@@ -90,6 +91,12 @@ impl Ctx {
     /// The request's body.
     pub(super) fn body(&self) -> &[u8] {
         self.request.as_ref().map_or(&[], |(_, delivery)| &delivery.body)
+    }
+
+    /// The route's certificates, and when the request arrived in Unix time.
+    pub(super) fn certificates(&self) -> Option<(&Certificates, Duration)> {
+        let (grant, delivery) = self.request.as_ref()?;
+        grant.certificates.as_deref().map(|known| (known, Duration::from_millis(delivery.received_at_ms)))
     }
 
     /// The secrets behind a name, if the route grants it.

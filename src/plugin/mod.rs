@@ -8,6 +8,7 @@ mod bindings;
 pub mod bundled;
 mod call;
 pub mod caps;
+pub mod certificates;
 pub mod confined;
 mod crypto;
 mod engine;

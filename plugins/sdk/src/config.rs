@@ -159,6 +159,11 @@ impl<'a> Item<'a> {
         })
     }
 
+    /// Whether it is a list, where one value alone may stand for a list of one.
+    pub fn is_list(&self) -> bool {
+        self.value.is_array()
+    }
+
     /// A list of `least` to `most` items, each made by `read`.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! How the helpers' errors become the plugin's, and short ways to make a verdict or a value.
+//! How the helpers' errors become the plugin's, and short ways to make needs, a verdict or a value.
 
 use crate::bindings::onceward::plugin::crypto::CryptoError;
-use crate::{Field, PluginError, Reason, Refusal, Value, Verdict};
+use crate::{Field, Needs, PluginError, Reason, Refusal, Value, Verdict};
 
 impl From<CryptoError> for PluginError {
     /// For `?` where the answer does not depend on the kind. A signature in a form that the scheme does not have is the sender's
@@ -24,6 +24,19 @@ impl Verdict {
     /// A refusal with the route's status.
     pub fn invalid(reason: Reason, detail: impl Into<String>) -> Self {
         Self::Invalid(Refusal { reason, detail: detail.into(), status: None })
+    }
+}
+
+impl Needs {
+    /// Headers and one secret: all that most senders need. POST, always signed, no certificates.
+    pub fn of<const N: usize>(headers: [&str; N], secret: &str) -> Self {
+        Self {
+            headers: headers.map(str::to_owned).to_vec(),
+            secrets: vec![secret.to_owned()],
+            allows_unsigned: false,
+            methods: Vec::new(),
+            certificate_hosts: Vec::new(),
+        }
     }
 }
 

@@ -25,6 +25,25 @@ pub fn find_all<'a>(form: &'a [u8], names: &[&str]) -> Result<Vec<Option<Cow<'a,
     Ok(found)
 }
 
+/// A field's name and value.
+pub type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
+
+/// Every field of a form, decoded, in order: for signatures over all of them.
+///
+/// # Errors
+/// [`Malformed`] when one of them is no percent-encoded UTF-8.
+pub fn pairs(form: &[u8]) -> Result<Vec<Pair<'_>>, Malformed> {
+    let mut pairs = Vec::new();
+    for pair in form.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
+        let mut halves = pair.splitn(2, |byte| *byte == b'=');
+        let name = halves.next().unwrap_or_default();
+        let name = decode(name).ok_or_else(|| Malformed::Encoding(String::from_utf8_lossy(name).into_owned()))?;
+        let value = decode(halves.next().unwrap_or_default()).ok_or_else(|| Malformed::Encoding(name.to_string()))?;
+        pairs.push((name, value));
+    }
+    Ok(pairs)
+}
+
 fn scan<'a>(form: &'a [u8], names: &[&str], found: &mut [Option<Cow<'a, str>>]) -> Result<(), Malformed> {
     if names.is_empty() {
         return Ok(());
@@ -98,6 +117,15 @@ impl From<Malformed> for PluginError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_pair_is_given_in_order() {
+        let found = pairs(b"b=1&&a=%C3%A9+x&b=&c").unwrap();
+        let plain: Vec<_> = found.iter().map(|(name, value)| (name.as_ref(), value.as_ref())).collect();
+        assert_eq!(plain, [("b", "1"), ("a", "\u{e9} x"), ("b", ""), ("c", "")]);
+        assert_eq!(pairs(b""), Ok(vec![]));
+        assert!(pairs(b"%=1").is_err() && pairs(b"a=%FF").is_err());
+    }
 
     #[test]
     fn finds_and_decodes() {

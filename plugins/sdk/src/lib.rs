@@ -18,6 +18,8 @@ pub mod header;
 pub mod json;
 pub mod limits;
 mod plugin;
+pub mod signature;
+pub mod standard;
 mod tolerance;
 
 pub use bindings::exports::onceward::plugin::meta::{Descriptor, Fault, Needs};

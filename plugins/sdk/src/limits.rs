@@ -15,10 +15,10 @@ pub const ALIASES_MAX: usize = 16;
 pub const MATERIAL_MAX: usize = 64;
 /// Bytes of a material field's name.
 pub const NAME_BYTES_MAX: usize = 256;
-/// Bytes of all events; a little less than the gateway takes, which counts more exactly.
-const EVENTS_BYTES_MAX: usize = 60 << 10;
-/// What a list or a text costs beside its bytes.
-const ITEM_BYTES: usize = 8;
+/// Bytes of all events, counted as the gateway counts them; a little less than it takes, since it counts the verdict's too.
+const EVENTS_BYTES_MAX: usize = 63 << 10;
+/// What a list, a text or what is absent costs beside its bytes.
+const ITEM_BYTES: usize = 4;
 
 /// Whether what the disposition holds of the sender's is too much.
 pub(crate) fn check(disposition: &Disposition) -> Result<(), PluginError> {
@@ -31,14 +31,14 @@ pub(crate) fn check(disposition: &Disposition) -> Result<(), PluginError> {
         return Err(PluginError::Malformed("a key is longer than 512 bytes".to_owned()));
     }
     if events.iter().map(bytes).sum::<usize>() > EVENTS_BYTES_MAX {
-        return Err(PluginError::Malformed("keys and material are longer than 60 KiB in all".to_owned()));
+        return Err(PluginError::Malformed("keys and material are longer than 63 KiB in all".to_owned()));
     }
     Ok(())
 }
 
 fn bytes(event: &Event) -> usize {
-    let names = event.aliases.iter().chain([&event.key]);
-    let names = names.map(|parts| parts.iter().map(|part| ITEM_BYTES + part.len()).sum::<usize>() + ITEM_BYTES);
+    let key = |parts: &[String]| ITEM_BYTES + parts.iter().map(|part| ITEM_BYTES + part.len()).sum::<usize>();
+    let names = key(&event.key) + ITEM_BYTES + event.aliases.iter().map(|alias| key(alias)).sum::<usize>();
     let fields = event.material.iter().map(|field| {
         let value = match &field.value {
             Value::Text(text) | Value::Number(text) => text.len(),
@@ -48,7 +48,7 @@ fn bytes(event: &Event) -> usize {
         2 * ITEM_BYTES + field.name.len() + value
     });
     let hints = [&event.event_type, &event.object_id].map(|hint| ITEM_BYTES + hint.as_ref().map_or(0, String::len));
-    names.chain(fields).chain(hints).sum()
+    names + ITEM_BYTES + fields.sum::<usize>() + hints.iter().sum::<usize>()
 }
 
 #[cfg(test)]
@@ -73,7 +73,7 @@ mod tests {
         assert!(check(&Disposition::Process(vec![event(512, 1000)])).is_ok());
         let alias = Event { aliases: vec![vec!["x".repeat(513)]], ..event(1, 1) };
         for events in
-            [vec![event(513, 1)], vec![alias], vec![event(1, 61_440)], vec![event(1, 1); 1001], vec![event(9, 60); 900]]
+            [vec![event(513, 1)], vec![alias], vec![event(1, 64_512)], vec![event(1, 1); 1001], vec![event(9, 60); 640]]
         {
             assert!(matches!(check(&Disposition::Process(events)), Err(PluginError::Malformed(_))));
         }

@@ -7,6 +7,7 @@ use wasmtime::component::{ComponentType, Lift, Linker, LinkerInstance, WasmList,
 use super::Caller;
 use super::generated::onceward::plugin::{crypto as wit, log};
 use crate::event::Secret;
+use crate::plugin::certificates;
 use crate::plugin::crypto::{self, Fault, Hash, KeyEncoding, Scheme};
 use crate::plugin::host::{Ctx, Level};
 
@@ -16,6 +17,8 @@ const FUEL_CALL: u64 = 500;
 const FUEL_BYTE: u64 = 2;
 /// Fuel for one check of a public-key signature, once a key tried: about as long as the guest would run for it.
 const FUEL_SIGNATURE: u64 = 150_000;
+/// Fuel for a check by certificate: the message's signature, and one for each link of the longest chain.
+const FUEL_CERTIFICATE: u64 = 5 * FUEL_SIGNATURE;
 /// Tags that one call may have made, and the longest message for one, in bytes: enough for a challenge, of little use as an oracle.
 const SIGNATURES_MAX: u32 = 4;
 const SIGNED_MESSAGE_MAX: usize = 4096;
@@ -114,13 +117,27 @@ fn link_signatures(crypto: &mut LinkerInstance<'_, Ctx>) -> wasmtime::Result<()>
             })
         },
     )?;
-    // No certificates are fetched in this version. `unavailable` has the sender retry: nothing unverified passes, and a later
-    // version that fetches them finds the same deliveries again.
     crypto.func_wrap(
         "certificate-verify",
-        |mut caller: Caller<'_>, _: (WasmStr, wit::Scheme, Vec<Part>, WasmList<u8>)| {
-            charge(&mut caller, FUEL_CALL)?;
-            Ok((Err::<bool, _>(wit::CryptoError::Unavailable),))
+        |mut caller: Caller<'_>, (url, scheme, message, signed): (String, wit::Scheme, Vec<Part>, WasmList<u8>)| {
+            charge(&mut caller, url.len() as u64)?;
+            pay(&mut caller, &message, 1, FUEL_CERTIFICATE)?;
+            if message.len() > PARTS_MAX {
+                return Ok((Err(wit::CryptoError::TooLarge),));
+            }
+            // `unavailable` has the sender retry: nothing unverified passes, and once there are certificates the same deliveries
+            // come again.
+            let Some((certificates, at)) = caller.data().certificates() else {
+                return Ok((Err(wit::CryptoError::Unavailable),));
+            };
+            let pieces = pieces(&caller, &message);
+            let verdict = certificates.verify(&url, scheme.into(), &pieces, signed.as_le_slice(&caller), at);
+            Ok((verdict.map_err(|fault| match fault {
+                certificates::Fault::UntrustedUrl => wit::CryptoError::UntrustedUrl,
+                certificates::Fault::Unavailable => wit::CryptoError::Unavailable,
+                certificates::Fault::Untrusted => wit::CryptoError::BadKey,
+                certificates::Fault::BadSignatureForm => wit::CryptoError::BadSignatureForm,
+            }),))
         },
     )
 }

@@ -5,15 +5,19 @@
 //! counts are how one payment becomes another.
 
 mod cursor;
+mod fields;
 mod number;
+mod parts;
 mod pointer;
 mod scan;
 
 use std::borrow::Cow;
 use std::fmt;
 
+pub use fields::Fields;
 pub use number::canonical;
-pub use pointer::{Pointers, is_pointer};
+pub use parts::{items, members};
+pub use pointer::{Pointers, is_pointer, pointer};
 
 use crate::{PluginError, Value};
 
@@ -42,6 +46,27 @@ impl Node<'_> {
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A single value as one text, where the sender mixes kinds or signs what it wrote: a text decoded, a number as its token, a
+    /// flag as its word. None for `null`, objects and arrays.
+    pub fn plain(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Number(token) => Some(token),
+            Self::Bool(true) => Some("true"),
+            Self::Bool(false) => Some("false"),
+            Self::Null | Self::Object(_) | Self::Array(_) => None,
+        }
+    }
+
+    /// As a part of a key: a text that is not blank, or a number in its one spelling.
+    pub fn part(&self) -> Option<String> {
+        match self {
+            Self::Text(text) if !text.trim().is_empty() => Some(text.clone().into_owned()),
+            Self::Number(token) => canonical(token),
             _ => None,
         }
     }
@@ -98,5 +123,19 @@ impl std::error::Error for Malformed {}
 impl From<Malformed> for PluginError {
     fn from(malformed: Malformed) -> Self {
         Self::Malformed(malformed.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_as_texts() {
+        let found = find(br#"["\u00e9",1.50,true,null,[]," "]"#, ["/0", "/1", "/2", "/3", "/4", "/5"]).unwrap();
+        let nodes = found.map(Option::unwrap);
+        assert_eq!(nodes.each_ref().map(Node::plain), [Some("é"), Some("1.50"), Some("true"), None, None, Some(" ")]);
+        let parts = [Some("é".to_owned()), Some("1.5".to_owned()), None, None, None, None];
+        assert_eq!(nodes.each_ref().map(Node::part), parts);
     }
 }

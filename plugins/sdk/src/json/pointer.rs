@@ -123,6 +123,11 @@ pub fn is_pointer(text: &str) -> bool {
     matches!(bytes, [] | [b'/', ..]) && (0..bytes.len()).all(|at| bytes.get(at..).is_some_and(escapes))
 }
 
+/// The pointer to the place below `names`, which may be anything.
+pub fn pointer(names: &[&str]) -> String {
+    names.iter().map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
+}
+
 fn unescape(token: &str) -> Cow<'_, str> {
     if token.as_bytes().contains(&b'~') {
         Cow::Owned(token.replace("~1", "/").replace("~0", "~"))
@@ -143,6 +148,13 @@ mod tests {
         for wrong in ["a", "a/b", "/~", "/~2", "/a~"] {
             assert!(!is_pointer(wrong), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_pointer_finds_the_names_it_was_made_of() {
+        assert_eq!(pointer(&["a", "b/~1"]), "/a/b~1~01");
+        assert!(is_pointer(&pointer(&["~", "/"])));
+        assert_eq!(unescape("b~1~01"), "b/~1");
     }
 
     #[test]

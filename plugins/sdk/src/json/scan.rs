@@ -114,7 +114,7 @@ impl<'a> Scanner<'a, '_> {
 }
 
 /// A valid value as written.
-fn node(written: &str) -> Node<'_> {
+pub(super) fn node(written: &str) -> Node<'_> {
     match written.as_bytes().first() {
         Some(b'"') => Node::Text(unquote(written)),
         Some(b'{') => Node::Object(written),
@@ -127,7 +127,7 @@ fn node(written: &str) -> Node<'_> {
 }
 
 /// What a valid string stands for.
-fn unquote(written: &str) -> Cow<'_, str> {
+pub(super) fn unquote(written: &str) -> Cow<'_, str> {
     let raw = written.get(1..written.len().saturating_sub(1)).unwrap_or_default();
     if !raw.as_bytes().contains(&b'\\') {
         return Cow::Borrowed(raw);

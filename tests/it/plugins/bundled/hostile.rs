@@ -34,6 +34,8 @@ fn never_fails(name: &'static str, headers: [&'static str; 3]) {
         "json" => {
             json!({ "key": ["/id"], "verify": { "scheme": "hmac-sha256", "header": headers[0], "secret": "case" } })
         }
+        "twilio" => json!({ "secret": "case", "notification_url": "https://hooks.example/in" }),
+        "paypal" => json!({ "webhook_id": "case" }),
         _ => json!({ "secret": "case" }),
     };
     let route = runtime.block_on(Route::new(name, &config, &["whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"]));
@@ -62,6 +64,40 @@ fn standard_webhooks() {
 #[test]
 fn svix_names() {
     never_fails("standard-webhooks", ["svix-id", "svix-timestamp", "svix-signature"]);
+}
+
+#[test]
+fn signatures_in_a_header() {
+    never_fails("shopify", ["x-shopify-hmac-sha256", "x-shopify-topic", "x-shopify-event-id"]);
+    never_fails("github", ["x-hub-signature-256", "x-github-delivery", "content-type"]);
+    never_fails("paystack", ["x-paystack-signature", "x-paystack-signature", "content-type"]);
+    never_fails("flutterwave", ["flutterwave-signature", "verif-hash", "content-type"]);
+    never_fails("slack", ["x-slack-signature", "x-slack-request-timestamp", "content-type"]);
+    never_fails("twilio", ["x-twilio-signature", "x-twilio-webhooks-signature-settings", "content-type"]);
+    never_fails("svix", ["svix-id", "svix-timestamp", "svix-signature"]);
+}
+
+/// The deepest and the widest data that a body may hold is compared by value, within stack and fuel.
+#[test]
+fn data_of_any_shape() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let route = runtime.block_on(Route::new("cloudevents", &json!({}), &[]));
+    let deep = |open: &str, close: &str| format!("{}1{}", open.repeat(120), close.repeat(120));
+    let wide = format!("[{}0]", "{\"a\":1.5e3},".repeat(5000));
+    for data in [deep("[", "]"), deep("{\"a\":", "}"), deep("[0,{\"b\":", "}]").replacen("0,", "", 60), wide] {
+        let body = format!(r#"{{"specversion":"1.0","id":"1","source":"/a","type":"t","data":{data}}}"#);
+        let lines = [("content-type", &b"application/cloudevents+json"[..])];
+        let result = runtime.block_on(route.inspect(delivery(1_790_000_000, &lines, body))).result;
+        let deeper_than_read = data.matches('{').count() + data.matches('[').count() > 127 && !data.contains("1.5e3");
+        match result {
+            Ok(Inspection::Events(events)) => assert!(events.len() == 1 && !deeper_than_read),
+            Err(failure) => {
+                assert!(deeper_than_read, "{failure}");
+                assert_eq!(failure.kind, FailureKind::PluginError(PluginFault::Malformed), "{failure}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -1,19 +1,38 @@
 //! The three headers, and the signature over `id.timestamp.body`.
 
-use onceward_plugin::crypto::{self, CANDIDATES_MAX, CryptoError, Hash, KeyEncoding, Part, Scheme};
-use onceward_plugin::{Header, PluginError, Reason, Request, Tolerance, Verdict, encoding, header, unix_seconds};
+use crate::crypto::{self, CANDIDATES_MAX, CryptoError, Hash, KeyEncoding, Part, Scheme};
+use crate::{Header, PluginError, Reason, Request, Tolerance, Verdict, encoding, header, unix_seconds};
 
-const FAMILIES: [&str; 2] = ["webhook", "svix"];
-const FIELDS: [&str; 3] = ["id", "timestamp", "signature"];
+/// What the headers are called: `FAMILY-id`, `FAMILY-timestamp`, `FAMILY-signature`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// The names of the specification.
+    Webhook,
+    /// The names that Svix gave them before there was a specification.
+    Svix,
+}
+
+impl Family {
+    const fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::Webhook => ["webhook-id", "webhook-timestamp", "webhook-signature"],
+            Self::Svix => ["svix-id", "svix-timestamp", "svix-signature"],
+        }
+    }
+
+    fn comes_in(self, headers: &[Header]) -> bool {
+        headers.iter().any(|header| self.names().contains(&header.name.as_str()))
+    }
+}
 
 /// The headers of both families.
-pub(crate) fn headers() -> Vec<String> {
-    FAMILIES.iter().flat_map(|family| FIELDS.iter().map(move |field| format!("{family}-{field}"))).collect()
+pub(super) fn headers() -> Vec<String> {
+    [Family::Webhook, Family::Svix].iter().flat_map(|family| family.names()).map(str::to_owned).collect()
 }
 
 /// The message id of a request whose signature was checked.
-pub(crate) fn id(request: &Request) -> Result<&str, PluginError> {
-    match Message::read(&request.headers) {
+pub(super) fn id<'a>(request: &'a Request, families: &[Family]) -> Result<&'a str, PluginError> {
+    match Message::read(&request.headers, families) {
         Ok(message) => Ok(message.id),
         Err((_, detail)) => {
             Err(PluginError::Internal(format!("verify let through what extract cannot read: {detail}")))
@@ -22,8 +41,13 @@ pub(crate) fn id(request: &Request) -> Result<&str, PluginError> {
 }
 
 /// The signature first and its age second, so that only the sender itself can learn that a timestamp is stale.
-pub(crate) fn verify(request: &Request, secret: &str, tolerance: Tolerance) -> Result<Verdict, PluginError> {
-    let message = match Message::read(&request.headers) {
+pub(super) fn verify(
+    request: &Request,
+    families: &[Family],
+    secret: &str,
+    tolerance: Tolerance,
+) -> Result<Verdict, PluginError> {
+    let message = match Message::read(&request.headers, families) {
         Ok(message) => message,
         Err((reason, detail)) => return Ok(Verdict::invalid(reason, detail)),
     };
@@ -64,16 +88,11 @@ enum Signature {
 }
 
 impl<'a> Message<'a> {
-    fn read(headers: &'a [Header]) -> Result<Self, (Reason, String)> {
-        // One family only: a mixture could be read in two ways.
-        let family = FAMILIES.into_iter().find(|family| {
-            headers.iter().any(|header| header.name.strip_prefix(family).is_some_and(|rest| rest.starts_with('-')))
-        });
-        let [id, timestamp, signature] = match family {
-            Some("svix") => ["svix-id", "svix-timestamp", "svix-signature"],
-            _ => ["webhook-id", "webhook-timestamp", "webhook-signature"],
-        }
-        .map(|name| one(headers, name));
+    /// Of the first family that is there, alone: a mixture could be read in two ways.
+    fn read(headers: &'a [Header], families: &[Family]) -> Result<Self, (Reason, String)> {
+        let family = families.iter().find(|family| family.comes_in(headers)).or(families.first());
+        let names = family.copied().unwrap_or(Family::Webhook).names();
+        let [id, timestamp, signature] = names.map(|name| one(headers, name));
         let (id, timestamp) = (id?, timestamp?);
         // A dot could move from the id into the signed text behind it; the specification forbids it for that reason.
         if id.is_empty() || id.contains('.') {
@@ -113,6 +132,8 @@ fn signatures(line: &str) -> Result<Vec<Signature>, (Reason, String)> {
 mod tests {
     use super::*;
 
+    const BOTH: [Family; 2] = [Family::Webhook, Family::Svix];
+
     fn headers(lines: &[(&str, &str)]) -> Vec<Header> {
         lines
             .iter()
@@ -122,7 +143,7 @@ mod tests {
 
     fn reason(id: &str, timestamp: &str, signature: &str) -> Option<Reason> {
         let lines = [("webhook-id", id), ("webhook-timestamp", timestamp), ("webhook-signature", signature)];
-        Message::read(&headers(&lines)).map_err(|(reason, _)| reason).err()
+        Message::read(&headers(&lines), &BOTH).map_err(|(reason, _)| reason).err()
     }
 
     #[test]
@@ -132,7 +153,7 @@ mod tests {
             ("webhook-timestamp", "12"),
             ("webhook-signature", "v2,AA== v1a,AQ== v1,Ag== v1b,AA== v1"),
         ]);
-        let message = Message::read(&lines).unwrap();
+        let message = Message::read(&lines, &BOTH).unwrap();
         assert_eq!(message.signatures, [Signature::V1a(vec![1]), Signature::V1(vec![2])]);
         assert_eq!((message.id, message.timestamp, message.signed_at_s), ("msg_1", "12", 12));
     }
@@ -140,10 +161,12 @@ mod tests {
     #[test]
     fn svix_names_count_only_alone() {
         let svix = [("svix-id", "msg_1"), ("svix-timestamp", "1"), ("svix-signature", "v1,AA==")];
-        assert!(Message::read(&headers(&svix)).is_ok());
+        assert!(Message::read(&headers(&svix), &BOTH).is_ok());
         let mixed: Vec<_> = svix.into_iter().chain([("webhook-id", "msg_2")]).collect();
         let mixed = headers(&mixed);
-        assert_eq!(Message::read(&mixed).map_err(|(reason, _)| reason), Err(Reason::MissingSignature));
+        assert_eq!(Message::read(&mixed, &BOTH).map_err(|(reason, _)| reason), Err(Reason::MissingSignature));
+        // For whom Svix's names come first, they are what counts.
+        assert_eq!(Message::read(&mixed, &[Family::Svix, Family::Webhook]).map(|message| message.id), Ok("msg_1"));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The message as an event.
 
-use onceward_plugin::json::{self, Pointers};
-use onceward_plugin::{Event, Field, PluginError};
+use crate::json::{self, Pointers};
+use crate::{Event, Field, PluginError};
 
 /// For people, when the body is JSON of the usual shape.
 const TYPE: &str = "/type";
 const OBJECT: &str = "/data/id";
 
-pub(crate) fn read(id: &str, body: &[u8], material: &[String]) -> Result<Event, PluginError> {
+pub(super) fn read(id: &str, body: &[u8], material: &[String]) -> Result<Event, PluginError> {
     let mut pointers = vec![TYPE, OBJECT];
     pointers.extend(material.iter().map(String::as_str));
     let found = match json::find_all(body, &Pointers::new(&pointers)) {
@@ -39,7 +39,7 @@ pub(crate) fn read(id: &str, body: &[u8], material: &[String]) -> Result<Event, 
 
 #[cfg(test)]
 mod tests {
-    use onceward_plugin::Value;
+    use crate::Value;
 
     use super::*;
 

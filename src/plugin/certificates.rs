@@ -1,0 +1,157 @@
+//! Certificates that senders sign with, by URL: which are trusted, and what their keys signed.
+//!
+//! Invariants: a URL of another host is never looked up, and so never fetched. A certificate counts only while its chain ends at one
+//! of the route's roots, at the time when the request arrived; being kept here proves nothing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use http::Uri;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+
+use super::crypto::{self, Pieces, Scheme};
+
+/// The longest chain, the leaf included: each link is one more signature to check.
+const CHAIN_MAX: usize = 4;
+/// How many URLs are kept. A sender changes its certificate's URL once in months.
+const URLS_MAX: usize = 64;
+
+/// A certificate and those that lead from it to a root.
+type Chain = Arc<[CertificateDer<'static>]>;
+
+/// What a route trusts, and the certificates that are there.
+#[derive(Debug)]
+pub struct Certificates {
+    /// Exact hosts, in lower case.
+    hosts: Vec<String>,
+    /// Accepted names, in lower case: exact, or `*.` and an ending. None: any name of a trusted certificate.
+    names: Vec<String>,
+    roots: Vec<TrustAnchor<'static>>,
+    chains: RwLock<HashMap<String, Chain>>,
+}
+
+/// Why a certificate or a root cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateError {
+    /// The text holds none, or one that does not parse.
+    #[error("holds no certificate in PEM, or one that cannot be read")]
+    Malformed,
+    /// More than the longest chain.
+    #[error("holds more than {CHAIN_MAX} certificates")]
+    TooLong,
+    /// More URLs than are kept.
+    #[error("more than {URLS_MAX} certificates are kept")]
+    Full,
+}
+
+/// Why nothing can be said of a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The URL is not HTTPS, or of another host.
+    UntrustedUrl,
+    /// The certificate of that URL is not there.
+    Unavailable,
+    /// It is there and not trusted, or its key is of another kind.
+    Untrusted,
+    /// No signature of the scheme has this length.
+    BadSignatureForm,
+}
+
+impl Certificates {
+    /// Trusts `roots` (PEM) and whom they vouch for, if it goes by one of `names` and comes from one of `hosts`.
+    ///
+    /// # Errors
+    /// When `roots` holds no root, or one that cannot be read.
+    pub fn new(hosts: &[String], names: &[String], roots: &str) -> Result<Self, CertificateError> {
+        let roots = parse(roots)?;
+        let roots = roots.iter().map(|root| {
+            anchor_from_trusted_cert(root).map(|anchor| anchor.to_owned()).map_err(|_| CertificateError::Malformed)
+        });
+        let lower = |texts: &[String]| texts.iter().map(|text| text.to_ascii_lowercase()).collect();
+        Ok(Self {
+            hosts: lower(hosts),
+            names: lower(names),
+            roots: roots.collect::<Result<_, _>>()?,
+            chains: RwLock::default(),
+        })
+    }
+
+    /// Keeps what is at `url`: the certificate, and those that lead to a root, in PEM.
+    ///
+    /// # Errors
+    /// When it is no chain, or too many are kept.
+    pub fn insert(&self, url: &str, pem: &str) -> Result<(), CertificateError> {
+        let chain = parse(pem)?;
+        if chain.len() > CHAIN_MAX {
+            return Err(CertificateError::TooLong);
+        }
+        let mut chains = self.chains.write().unwrap_or_else(PoisonError::into_inner);
+        if chains.len() >= URLS_MAX && !chains.contains_key(url) {
+            return Err(CertificateError::Full);
+        }
+        chains.insert(url.to_owned(), chain.into());
+        Ok(())
+    }
+
+    /// Whether the key of the certificate at `url` signed the message, for a request that arrived at `at`, Unix time.
+    pub(super) fn verify(
+        &self,
+        url: &str,
+        scheme: Scheme,
+        message: &Pieces<'_>,
+        signed: &[u8],
+        at: Duration,
+    ) -> Result<bool, Fault> {
+        if !self.trusts(url) {
+            return Err(Fault::UntrustedUrl);
+        }
+        let chain = self.chains.read().unwrap_or_else(PoisonError::into_inner).get(url).cloned();
+        let chain = chain.ok_or(Fault::Unavailable)?;
+        let (leaf, intermediates) = chain.split_first().ok_or(Fault::Unavailable)?;
+        let leaf = EndEntityCert::try_from(leaf).map_err(|_| Fault::Untrusted)?;
+        let (algorithms, usage) = (ALL_VERIFICATION_ALGS, KeyUsage::server_auth());
+        let time = UnixTime::since_unix_epoch(at);
+        leaf.verify_for_usage(algorithms, &self.roots, intermediates, time, usage, None, None)
+            .map_err(|_| Fault::Untrusted)?;
+        if !self.names.is_empty() && !leaf.valid_dns_names().any(|name| self.accepts(name)) {
+            return Err(Fault::Untrusted);
+        }
+        crypto::signed_by(&leaf.subject_public_key_info(), scheme, message, signed).map_err(|fault| match fault {
+            crypto::Fault::BadKey => Fault::Untrusted,
+            crypto::Fault::BadSignatureForm => Fault::BadSignatureForm,
+        })
+    }
+
+    /// Whether the URL is one that a certificate may come from: HTTPS at its own port, and nothing that readers of URLs take
+    /// differently.
+    fn trusts(&self, url: &str) -> bool {
+        let Ok(uri) = url.parse::<Uri>() else { return false };
+        let Some(authority) = uri.authority() else { return false };
+        let plain = !url.contains(['@', '#', '\\']) && authority.port().is_none_or(|port| port.as_str() == "443");
+        let host = authority.host().to_ascii_lowercase();
+        plain && uri.scheme_str() == Some("https") && self.hosts.contains(&host)
+    }
+
+    fn accepts(&self, name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        self.names.iter().any(|known| match known.strip_prefix('*') {
+            Some(ending) => ending.starts_with('.') && name.ends_with(ending) && name.len() > ending.len(),
+            None => *known == name,
+        })
+    }
+}
+
+fn parse(pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => Err(CertificateError::Malformed),
+    }
+}
+
+#[cfg(test)]
+#[path = "certificates/tests.rs"]
+mod tests;
