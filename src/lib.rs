@@ -13,13 +13,13 @@
 //! |---|---|---|
 //! | [`event`], [`number`] | the nouns that rooms hand to one another | plain data: no I/O, no clock |
 //! | [`idempotency`] | record, policy, and the state machine as two pure functions | time is an argument; nothing waits |
-//! | [`store`] | one conditional write over memory, SQLite or Redis | no transitions and no policy here; a write happens only over what its writer saw |
+//! | [`store`] | one conditional write over memory, SQLite, PostgreSQL or Redis | no transitions and no policy here; a write happens only over what its writer saw |
 //! | [`plugin`] | the WebAssembly host: verify, then extract, in one fresh instance | what a guest returns is hostile until checked; secrets never enter a guest |
 //! | [`config`] | TOML through figment, all faults at once | nobody else reads the environment |
 //! | [`gateway`] | the journey: route, admission, identity, dedupe, forward, reply | a claim stands before anything is forwarded; only `rejection` knows HTTP statuses |
 //! | [`server`] | accepts, checks raw heads, one runtime a core, drains | knows no route, store or plugin |
-//! | [`admin`] | health on a listener of its own | never on the ingest port |
-//! | [`telemetry`] | logs | no bodies, no secrets |
+//! | [`admin`] | health, metrics and the operators' API on a listener of its own | never on the ingest port; a tenant's token sees its tenant alone |
+//! | [`telemetry`] | logs and metrics | no bodies, no secrets; no label from a request |
 //! | [`app`] | the composition root | the only place that names every concrete type |
 //! | [`cli`] | one file a command | results to stdout, the rest to stderr |
 //!

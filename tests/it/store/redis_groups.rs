@@ -8,6 +8,7 @@ use onceward::idempotency::{Expect, Lease};
 use onceward::store::{Filter, Redis, Store, StoreError, StoreFault, Swap};
 
 use super::{HOUR, TIMEOUT, at, claim, done, eventually, heartbeat, key, success};
+use crate::support::redis::RedisServer;
 use crate::support::redis_groups::{Cluster, Watched};
 
 fn connect(url: &str, timeout: Duration) -> Redis {
@@ -34,9 +35,14 @@ async fn claims_go_on_through_failovers() {
     let store = connect(&watched.url(), Duration::from_secs(1));
     let first = done(store.swap(&key("done"), Expect::Absent, &claim("a", HOUR)).await.expect("an answer"));
     done(store.swap(&key("done"), at(&first, Lease::Any), &success("a", b"{}")).await.expect("an answer"));
-    watched.servers[watched.master()].cli(&["WAIT", "1", "1000"]);
     for round in 0..3 {
         let before = watched.master();
+        // What the replica does not have yet, a failover loses.
+        eventually("the replica has it", async || {
+            let has = |server: &RedisServer| server.cli(&["EXISTS", "onceward:rec:acme:pay:done"]) == "1";
+            watched.servers.iter().all(has).then_some(())
+        })
+        .await;
         let failing = std::thread::spawn({
             let watched = Arc::clone(&watched);
             move || watched.fail_over()
