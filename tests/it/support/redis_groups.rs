@@ -100,7 +100,7 @@ impl Watched {
         self.servers.iter().position(|server| server.port().to_string() == port).expect("one of ours")
     }
 
-    /// Makes the replica the master, and waits until all Sentinels say so.
+    /// Makes the replica the master, and waits until all Sentinels say so. The old master may not know it for a while yet.
     pub fn fail_over(&self) {
         let before = self.master();
         let mut asked = String::new();
