@@ -86,7 +86,25 @@ fn plain(value: &Value) -> Json {
 #[tokio::test]
 async fn providers_with_fixed_material() {
     // CloudEvents has the data's digest for material, and PayPal needs certificates: `plugin test` runs both.
-    let providers = ["flutterwave", "github", "paystack", "shopify", "slack", "stripe", "svix", "twilio"];
+    let providers = [
+        "adyen",
+        "braintree",
+        "checkout-com",
+        "flutterwave",
+        "github",
+        "gocardless",
+        "midtrans",
+        "mollie",
+        "paystack",
+        "razorpay",
+        "shopify",
+        "slack",
+        "square",
+        "stripe",
+        "svix",
+        "twilio",
+        "xendit",
+    ];
     for provider in providers {
         let plugin = load(provider);
         for case in cases(provider) {

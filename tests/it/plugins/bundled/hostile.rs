@@ -36,6 +36,8 @@ fn never_fails(name: &'static str, headers: [&'static str; 3]) {
         }
         "twilio" => json!({ "secret": "case", "notification_url": "https://hooks.example/in" }),
         "paypal" => json!({ "webhook_id": "case" }),
+        "square" => json!({ "secret": "case", "notification_url": "https://hooks.example/in" }),
+        "braintree" => json!({ "secret": "case", "public_key": "mine" }),
         _ => json!({ "secret": "case" }),
     };
     let route = runtime.block_on(Route::new(name, &config, &["whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"]));
@@ -75,6 +77,19 @@ fn signatures_in_a_header() {
     never_fails("slack", ["x-slack-signature", "x-slack-request-timestamp", "content-type"]);
     never_fails("twilio", ["x-twilio-signature", "x-twilio-webhooks-signature-settings", "content-type"]);
     never_fails("svix", ["svix-id", "svix-timestamp", "svix-signature"]);
+    never_fails("checkout-com", ["cko-signature", "cko-signature", "content-type"]);
+    never_fails("gocardless", ["webhook-signature", "webhook-signature", "content-type"]);
+    never_fails("mollie", ["x-mollie-signature", "x-mollie-signature", "content-type"]);
+    never_fails("razorpay", ["x-razorpay-signature", "x-razorpay-event-id", "content-type"]);
+    never_fails("square", ["x-square-hmacsha256-signature", "x-square-signature", "content-type"]);
+    never_fails("xendit", ["x-callback-token", "webhook-id", "content-type"]);
+}
+
+#[test]
+fn signatures_in_the_body() {
+    for name in ["adyen", "braintree", "midtrans"] {
+        never_fails(name, ["authorization", "content-type", "user-agent"]);
+    }
 }
 
 /// The deepest and the widest data that a body may hold is compared by value, within stack and fuel.

@@ -3,6 +3,7 @@
 mod events;
 mod hostile;
 mod json;
+mod senders;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
