@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_not_repeated() {
-        let wrong = ["x:y", "", "x,", "x/m/sesame", "x?sesame=1", "x?tls=sesame"].map(|rest| format!("a:sesame@{rest}"));
+        let wrong =
+            ["x:y", "", "x,", "x/m/sesame", "x?sesame=1", "x?tls=sesame"].map(|rest| format!("a:sesame@{rest}"));
         for wrong in wrong.iter().map(String::as_str).chain(["sesame%ff@x", "a:b@x/sesame%ff"]) {
             let text = Address::parse(wrong, 1).map(|_| ()).unwrap_err().to_string();
             assert!(!text.contains("sesame"), "{text}");
