@@ -78,7 +78,7 @@ impl Admitted {
         let route = &self.route.config;
         let policy = &route.policy;
         let request = (policy.keep_request == KeepRequest::Attention)
-            .then(|| write_down(&self.delivery, &self.captures, &self.sender));
+            .then(|| write_down(&self.delivery, &self.captures, &self.sender, events));
         let may_wait = policy.unknown == OnUnknown::Hold || policy.failed == OnFailed::DeadLetter;
         let fits = self.delivery.body.len().saturating_mul(events) <= KEPT_BYTES_MAX;
         Terms {

@@ -147,9 +147,9 @@ impl Gateway {
             Err(why) => Err(why),
         };
         match claimed {
-            Ok((route, held)) => {
+            Ok((admitted, held)) => {
                 audit::operator(wish.by, &key, Verb::Redeliver, "claimed", Some(&held.claim));
-                let done = self.send_again(&route, held).await;
+                let done = self.send_again(&admitted, held).await;
                 self.dedupe.shared.waiters.wake(&key.digest());
                 done
             }
@@ -202,20 +202,21 @@ impl Gateway {
         Err(NotDone::Changed)
     }
 
-    /// The claim of a redelivery.
-    async fn claim_again(&self, wish: Wish<'_>, entry: Entry) -> Result<(Arc<Route>, Held), NotDone> {
+    /// The claim of a redelivery, and what is to be sent.
+    async fn claim_again(&self, wish: Wish<'_>, entry: Entry) -> Result<(Admitted, Held), NotDone> {
         let route = self.route_of(wish.tenant, wish.scope, &entry.record.route).ok_or(NotDone::Absent)?;
         let owner = Owner(super::trail::event_id(wall_clock_ms()));
         let mut seen = self.dedupe.store.peek(&entry.key).await?;
         for _ in 0..2 {
             let Seen { current: Some(record), now } = seen else { return Err(NotDone::Absent) };
             let plan = operator::redeliver(&record, wish.by, now)?;
+            let admitted = restore(route, record.request.as_deref().unwrap_or_default())?;
             let before = Some(record.state.status());
             let draft = self.draft_again(&plan, &owner, &record, route);
             match self.dedupe.store.swap(&entry.key, plan.expect, &draft).await {
                 Ok(Swap::Done(record)) => {
                     self.dedupe.raise_floor(record.fence);
-                    return Ok((Arc::clone(route), Held { key: entry.key, claim: Claim::of(&record), before }));
+                    return Ok((admitted, Held { key: entry.key, claim: Claim::of(&record), before }));
                 }
                 Ok(Swap::Refused(met)) => seen = *met,
                 Err(error) => {
@@ -237,22 +238,15 @@ impl Gateway {
     }
 
     /// The attempt itself: the same way as a delivery's, from its claim on.
-    async fn send_again(self: &Arc<Self>, route: &Arc<Route>, held: Held) -> Result<Redelivered, NotDone> {
-        let mut trail = Trail::of(held.claim.owner.0.clone(), Arc::clone(&route.meters));
-        trail.routed(route);
+    async fn send_again(self: &Arc<Self>, admitted: &Admitted, held: Held) -> Result<Redelivered, NotDone> {
+        let mut trail = Trail::of(held.claim.owner.0.clone(), Arc::clone(&admitted.route.meters));
+        trail.routed(&admitted.route);
         trail.identified(held.key.readable());
-        let admitted = match restore(route, held.claim.request.as_deref().unwrap_or_default()) {
-            Ok(admitted) => admitted,
-            Err(why) => {
-                self.dedupe.give_back(&held, &why, &route.config.policy).await;
-                return Err(NotDone::Unsendable(why));
-            }
-        };
         let ids = [Identity::named(held.key.clone(), held.claim.plugin.clone())];
         let begin = Begin::Fresh(vec![Item::First(Box::new(held))]);
         trail.decided(&begin);
         let Begin::Fresh(items) = begin else { return Err(NotDone::Changed) };
-        let result: Result<Reply, Rejection> = self.complete(&admitted, &ids, items, &mut trail).await;
+        let result: Result<Reply, Rejection> = self.complete(admitted, &ids, items, &mut trail).await;
         trail.log(&result);
         let outcome = match &result {
             Ok(reply) => reply.idempotency.as_str(),
@@ -302,8 +296,12 @@ impl Wish<'_> {
 ///
 /// # Errors
 /// What an operator is told.
-fn restore(route: &Arc<Route>, kept: &[u8]) -> Result<Admitted, String> {
-    let written =
-        keep::read_back(kept).map_err(|why| format!("{why}; release the event, then let the sender resend"))?;
-    Ok(written.into_admitted(Arc::clone(route)))
+fn restore(route: &Arc<Route>, kept: &[u8]) -> Result<Admitted, NotDone> {
+    let unsendable = |why: String| NotDone::Unsendable(format!("{why}; release the event, then let the sender resend"));
+    let written = keep::read_back(kept).map_err(|why| unsendable(why.to_string()))?;
+    match written.events {
+        1 => Ok(written.into_admitted(Arc::clone(route))),
+        // Sent under one event's key, it would carry the others along, which may have been forwarded.
+        events => Err(unsendable(format!("the kept request carries {events} events"))),
+    }
 }

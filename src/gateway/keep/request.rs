@@ -26,6 +26,8 @@ pub struct Written {
     pub captures: Captures,
     /// By whom.
     pub sender: Sender,
+    /// How many events it carries.
+    pub events: usize,
 }
 
 /// Octets that are no request as this version writes one.
@@ -55,10 +57,11 @@ struct Head {
     client_certificate: Option<String>,
     address: IpAddr,
     forwarded_for: String,
+    events: usize,
 }
 
 /// A version, the head's length, the head, the body.
-pub fn write_down(delivery: &Delivery, captures: &Captures, sender: &Sender) -> Bytes {
+pub fn write_down(delivery: &Delivery, captures: &Captures, sender: &Sender, events: usize) -> Bytes {
     let octets = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect();
     let head = Head {
         method: delivery.method.to_string(),
@@ -72,6 +75,7 @@ pub fn write_down(delivery: &Delivery, captures: &Captures, sender: &Sender) -> 
         client_certificate: delivery.client_certificate.clone(),
         address: sender.address,
         forwarded_for: sender.forwarded_for.clone(),
+        events,
     };
     #[expect(clippy::expect_used, reason = "strings, numbers and lists of them always have a JSON form")]
     let head = serde_json::to_vec(&head).expect("plain data has a JSON form");
@@ -118,7 +122,7 @@ fn read(written: &[u8]) -> Option<Written> {
         client_certificate: head.client_certificate,
     };
     let sender = Sender { address: head.address, forwarded_for: head.forwarded_for };
-    Some(Written { delivery: Arc::new(delivery), captures: head.captures, sender })
+    Some(Written { delivery: Arc::new(delivery), captures: head.captures, sender, events: head.events })
 }
 
 #[cfg(test)]
@@ -149,9 +153,9 @@ mod tests {
         let before = delivery();
         let captures = vec![("shop".to_owned(), "a%2Fb".to_owned())];
         let sender = Sender { address: [203, 0, 113, 7].into(), forwarded_for: "203.0.113.7, 10.0.0.1".into() };
-        let after = read_back(&write_down(&before, &captures, &sender)).unwrap();
+        let after = read_back(&write_down(&before, &captures, &sender, 3)).unwrap();
         assert_eq!(format!("{:?}", after.delivery), format!("{before:?}"), "octets and order of every field");
-        assert_eq!(after.captures, captures);
+        assert_eq!((after.captures, after.events), (captures, 3));
         assert_eq!((after.sender.address, after.sender.forwarded_for), (sender.address, sender.forwarded_for));
     }
 
@@ -159,7 +163,7 @@ mod tests {
     fn what_is_no_request_is_refused() {
         let captures = Captures::new();
         let sender = Sender { address: [127, 0, 0, 1].into(), forwarded_for: String::new() };
-        let good = write_down(&delivery(), &captures, &sender);
+        let good = write_down(&delivery(), &captures, &sender, 1);
         for bad in [&b""[..], b"\x02", b"\x01\0\0", b"\x01\0\0\0\x02{}", &good[..40]] {
             assert!(read_back(bad).is_err(), "{bad:?}");
         }

@@ -7,6 +7,7 @@ mod api;
 mod cli;
 mod explain;
 mod metrics;
+mod redeliver;
 mod rig;
 mod verbs;
 mod watch;

@@ -44,6 +44,34 @@ async fn on_redis() {
     }
 }
 
+#[tokio::test]
+async fn on_postgres() {
+    for seed in seeds() {
+        run(seed, stores::postgres()).await;
+    }
+}
+
+#[tokio::test]
+async fn behind_sentinels() {
+    for seed in seeds() {
+        run(seed, stores::sentinel()).await;
+    }
+}
+
+#[tokio::test]
+async fn in_a_cluster() {
+    for seed in seeds() {
+        run(seed, stores::cluster()).await;
+    }
+}
+
+#[tokio::test]
+async fn with_a_front() {
+    for seed in seeds() {
+        run(seed, stores::front()).await;
+    }
+}
+
 fn variable(name: &str) -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "what a test run is asked for, no configuration of the gateway")]
     std::env::var(name).ok()
