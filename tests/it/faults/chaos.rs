@@ -150,7 +150,7 @@ async fn run(seed: u64, store: TestStore) {
     }
     assert!(figures.forwards >= EVENTS as usize && struck.kills + struck.stops > 0, "nothing happened: {told}");
     // Every lease that a fault left behind is over after one; the events are redelivered one after the other.
-    assert!(recovery < 2 * LEASE + Duration::from_secs(5), "{recovery:?} to recover: {told}");
+    assert!(recovery < 2 * LEASE + Duration::from_secs(1), "{recovery:?} to recover: {told}");
 }
 
 /// One sender: random events, one after the other, now and then another event under a known key.

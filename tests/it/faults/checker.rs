@@ -78,7 +78,7 @@ impl Key<'_> {
         let extras = effects.saturating_sub(1);
         let announced = self.received.iter().filter(|received| received.processed && received.attempt > 1).count();
         let of = |kind| self.audited.iter().filter(|audited| audited.kind == kind).count();
-        let reports = of(Kind::LeaseLost) + of(Kind::FinaliseFailure) + of(Kind::SecondForward).max(announced) + resets;
+        let reports = of(Kind::LeaseLost) + of(Kind::FinaliseFailure) + of(Kind::SecondForward) + resets;
         let unreported = extras.saturating_sub(reports);
         figures.reported_extras += extras - unreported;
         figures.unreported_extras += unreported;

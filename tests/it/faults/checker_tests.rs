@@ -92,6 +92,8 @@ fn a_success_needs_an_effect_before_it() {
 fn a_kept_success_is_never_forwarded_again() {
     let mut run = good();
     run.received.push(received(15, 2, 9));
+    assert_eq!(broken(&run), ["I1", "I2"]);
+    run.audited.push(report(Kind::SecondForward, 9));
     assert_eq!(broken(&run), ["I2"]);
     run.delivered[0].kept = false;
     assert_eq!(broken(&run), Vec::<&str>::new(), "nobody said that it was kept");
@@ -155,12 +157,12 @@ fn a_first_attempt_is_no_second_forward() {
 #[test]
 fn reports_are_read_from_the_log() {
     let log = r#"
-{"level":"WARN","fields":{"message":"lease_lost: another owner has the event","idempotency_key":"t:pay:1","fence":7,"by":8}}
-{"level":"INFO","fields":{"idempotency_key":"t:pay:2","event":"e","note":"an earlier attempt may have reached the upstream: this may be its second forward"}}
+{"level":"WARN","target":"onceward::audit","fields":{"kind":"finalise_failure","idempotency_key":"t:pay:1","event":"e","fence":7}}
+{"level":"WARN","target":"onceward::audit","fields":{"kind":"second_forward","idempotency_key":"t:pay:2","event":"e","fence":8}}
 {"level":"WARN","target":"onceward::audit","fields":{"kind":"lease_lost","idempotency_key":"t:pay:3","event":"e","fence":9}}
 no json
 {"level":"INFO","fields":{"message":"something else"}}"#;
     let found: Vec<_> = audited(log).into_iter().map(|audited| (audited.kind, audited.key, audited.fence)).collect();
-    let expected = [(Kind::LeaseLost, "1", 7), (Kind::SecondForward, "2", 0), (Kind::LeaseLost, "3", 9)];
+    let expected = [(Kind::FinaliseFailure, "1", 7), (Kind::SecondForward, "2", 8), (Kind::LeaseLost, "3", 9)];
     assert_eq!(found, expected.map(|(kind, key, fence)| (kind, format!("t:pay:{key}"), fence)));
 }

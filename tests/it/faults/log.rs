@@ -116,21 +116,18 @@ impl Received {
     }
 }
 
-/// What a gateway's log says of keys. Reads the lines of today and the audit's, whichever are there.
+/// What a gateway's audit says of keys.
 pub fn audited(log: &str) -> Vec<Audited> {
     let mut all = Vec::new();
     for line in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let fields = if line["fields"].is_object() { &line["fields"] } else { &line };
         let text = |name: &str| fields[name].as_str().unwrap_or_default();
-        let kind = match (text("kind"), text("message"), text("note")) {
-            ("second_forward", ..) => Kind::SecondForward,
-            ("lease_lost", ..) => Kind::LeaseLost,
-            ("finalise_failure", ..) => Kind::FinaliseFailure,
-            ("window_reset", ..) => Kind::WindowReset,
-            (_, message, _) if message.starts_with("lease_lost") => Kind::LeaseLost,
-            (_, message, _) if message.starts_with("the outcome was never written") => Kind::FinaliseFailure,
-            (_, message, _) if message.starts_with("the claim is gone from the store") => Kind::WindowReset,
-            (_, _, note) if note.contains("second forward") => Kind::SecondForward,
+        let kind = match (text("kind"), text("message")) {
+            ("second_forward", _) => Kind::SecondForward,
+            ("lease_lost", _) => Kind::LeaseLost,
+            ("finalise_failure", _) => Kind::FinaliseFailure,
+            ("window_reset", _) => Kind::WindowReset,
+            (_, message) if message.starts_with("the claim is gone from the store") => Kind::WindowReset,
             _ => continue,
         };
         let key = text("idempotency_key").to_owned();
