@@ -63,6 +63,27 @@ async fn a_body_as_a_key_and_as_a_name() {
     schedules(shapes, 0).await;
 }
 
+/// A rival read a name while its event was free, and writes over it when that event has been claimed again: it must look again.
+#[tokio::test]
+async fn a_name_that_was_free_a_moment_ago() {
+    for second in [Lot::Done, Lot::Unknown] {
+        let rig = Rig::new(1, 0);
+        rig.deliver(&("k2", &["a"]), Some(Lot::Unsent)).await;
+        let gate = rig.store.hold_takeover();
+        let rival = tokio::spawn({
+            let rig = rig.clone();
+            async move { rig.deliver(&("k1", &["a"]), Some(Lot::Done)).await }
+        });
+        gate.reached.notified().await;
+        rig.deliver(&("k2", &["a"]), Some(second)).await;
+        gate.open.notify_one();
+        let rival = rival.await.unwrap();
+        assert!(!matches!(rival, Got::Forwarded(_)), "the name is the other event's again");
+        let forwards = rig.forwards.lock().unwrap();
+        assert!(forwards.len() == 2 && crime(&forwards).is_none(), "{forwards:#?}");
+    }
+}
+
 /// Many schedules of each set of shapes.
 async fn schedules(shapes: &'static [&'static [(&str, &[&str])]], faults: u64) {
     let running: Vec<_> =

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use onceward::event::ScopeKey;
+use onceward::event::{KeyKind, ScopeKey};
 use onceward::idempotency::{Draft, Expect, State};
 use onceward::store::{Entry, Facts, Filter, Found, Listed, Memory, Meta, Seen, Store, StoreError, StoreFault, Swap};
+use tokio::sync::Notify;
 
 /// Numbers that follow from a seed.
 pub struct Dice(Mutex<u64>);
@@ -40,11 +41,35 @@ pub struct Slow {
     pub faults: Mutex<u64>,
     /// When the lease of a claim ends, by its fence: not later than the store thinks.
     leases: Mutex<HashMap<(ScopeKey, u64), Instant>>,
+    /// Where the next write over a standing name waits.
+    gate: Mutex<Option<Arc<Gate>>>,
+}
+
+/// A place where one call waits until it is let go.
+#[derive(Default)]
+pub struct Gate {
+    /// Told when the call is there.
+    pub reached: Notify,
+    /// Tells it to go on.
+    pub open: Notify,
 }
 
 impl Slow {
     pub fn new(dice: Arc<Dice>, faults: u64) -> Self {
-        Self { inner: Memory::new(), dice, faults: Mutex::new(faults), leases: Mutex::default() }
+        Self {
+            inner: Memory::new(),
+            dice,
+            faults: Mutex::new(faults),
+            leases: Mutex::default(),
+            gate: Mutex::default(),
+        }
+    }
+
+    /// Holds the next write over a name that stands.
+    pub fn hold_takeover(&self) -> Arc<Gate> {
+        let gate = Arc::<Gate>::default();
+        *self.gate.lock().unwrap() = Some(Arc::clone(&gate));
+        gate
     }
 
     pub fn lease_end(&self, key: &ScopeKey, fence: u64) -> Instant {
@@ -68,6 +93,12 @@ impl Slow {
 impl Store for Slow {
     async fn swap(&self, key: &ScopeKey, expect: Expect, draft: &Draft) -> Result<Swap, StoreError> {
         self.fault().await?;
+        let takeover = key.kind == KeyKind::Alias && expect != Expect::Absent;
+        let gate = if takeover { self.gate.lock().unwrap().take() } else { None };
+        if let Some(gate) = gate {
+            gate.reached.notify_one();
+            gate.open.notified().await;
+        }
         let before = Instant::now();
         let swap = self.inner.swap(key, expect, draft).await?;
         if let (Swap::Done(record), State::Processing, Some(lease)) = (&swap, &draft.state, draft.lease) {
