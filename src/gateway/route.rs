@@ -123,6 +123,8 @@ impl Route {
 
     /// For a duplicate of a running event.
     pub fn in_flight(&self, after: Duration) -> Rejection {
+        // No lease is longer than a route's, however the store's clock may have stepped.
+        let after = after.min(self.config.policy.lease);
         let status = StatusCode::from_u16(self.config.policy.in_flight.status).unwrap_or(StatusCode::CONFLICT);
         Rejection::InFlight { status, after }
     }

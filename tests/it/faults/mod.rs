@@ -7,6 +7,7 @@
 mod chaos;
 mod checker;
 mod checker_tests;
+mod clocks;
 mod driver;
 mod kills;
 mod log;

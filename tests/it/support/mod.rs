@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod config;
+pub mod faketime;
 pub mod gateway;
 pub mod postgres;
 pub mod proxy;

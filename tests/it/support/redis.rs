@@ -15,6 +15,7 @@ pub struct RedisServer {
     directory: TempDir,
     options: Vec<String>,
     sentinel: bool,
+    clock: bool,
     process: Option<Child>,
 }
 
@@ -37,6 +38,24 @@ impl RedisServer {
     /// One that is not running yet; [`RedisServer::restart`] starts it.
     pub fn stopped() -> Self {
         Self::stopped_with(&[])
+    }
+
+    /// Starts one whose clock can be set.
+    pub fn start_with_clock() -> Self {
+        let mut server = Self::stopped();
+        server.clock = true;
+        server.set_clock("+0");
+        while !server.up() {
+            server.port = free_port();
+        }
+        server
+    }
+
+    /// Sets the clock off by so many seconds, such as `+3600`.
+    pub fn set_clock(&self, offset: &str) {
+        // In one step: the server reads the file at any moment.
+        let (new, file) = (self.directory.path().join("clock.new"), self.directory.path().join("clock"));
+        std::fs::write(&new, offset).and_then(|()| std::fs::rename(new, file)).expect("a file");
     }
 
     /// Starts a Sentinel with this configuration.
@@ -66,6 +85,7 @@ impl RedisServer {
             directory: TempDir::new().expect("a directory"),
             options,
             sentinel: false,
+            clock: false,
             process: None,
         }
     }
@@ -126,6 +146,9 @@ impl RedisServer {
             command.args(["sentinel.conf", "--sentinel"]);
         } else {
             command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        }
+        if self.clock {
+            command.envs(super::faketime::by_file(&self.directory.path().join("clock")));
         }
         let mut process = command
             .args(&self.options)
