@@ -10,6 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[path = "../tests/it/support/faketime.rs"]
+#[expect(dead_code, reason = "the servers of this measurement run on time")]
+mod faketime;
 #[path = "../tests/it/support/redis.rs"]
 #[expect(dead_code, reason = "the tests use more of it")]
 mod redis;

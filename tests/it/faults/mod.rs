@@ -13,4 +13,4 @@ mod kills;
 mod log;
 mod network;
 mod stops;
-mod stores;
+pub mod stores;

@@ -35,14 +35,10 @@ async fn a_duplicate_by_another_name_on_memory() {
 }
 
 #[tokio::test]
-async fn a_duplicate_by_another_name_on_sqlite() {
-    duplicate_by_another_name(SQLITE).await;
-}
-
-#[tokio::test]
-async fn a_duplicate_by_another_name_on_redis() {
-    let redis = RedisServer::start();
-    duplicate_by_another_name(&redis.url()).await;
+async fn a_duplicate_by_another_name_on_every_store() {
+    for store in crate::faults::stores::all() {
+        duplicate_by_another_name(&store.url).await;
+    }
 }
 
 /// The same event under another key and a shared alias is replayed; with other material it is a conflict, which names the field; an

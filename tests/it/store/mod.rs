@@ -8,6 +8,7 @@ macro_rules! promises {
         promises!(@store sqlite $($name)+);
         promises!(@store redis $($name)+);
         promises!(@store cluster $($name)+);
+        promises!(@store sentinel $($name)+);
         promises!(@store fronted $($name)+);
         promises!(@store postgres $($name)+);
     };
@@ -44,7 +45,7 @@ use tempfile::TempDir;
 
 use crate::support::postgres::Database;
 use crate::support::redis::RedisServer;
-use crate::support::redis_groups::Cluster;
+use crate::support::redis_groups::{Cluster, Watched};
 
 /// Longer than any call here takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -88,6 +89,12 @@ impl Bench {
         let cluster = Cluster::start(&[]);
         let stores = Stores::open(Backend::Redis(cluster.url()), TIMEOUT).await.expect("the address is good");
         Self { stores, _ground: Box::new(cluster) }
+    }
+
+    async fn sentinel() -> Self {
+        let watched = Watched::start();
+        let stores = Stores::open(Backend::Redis(watched.url()), TIMEOUT).await.expect("the address is good");
+        Self { stores, _ground: Box::new(watched) }
     }
 
     async fn postgres() -> Self {
