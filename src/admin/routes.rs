@@ -53,6 +53,7 @@ pub(super) async fn list(State(api): State<Api>, caller: Caller) -> Json<RouteLi
 
 fn view(route: &Route) -> RouteView {
     let config = &route.config;
+    let code = route.plugin.now();
     RouteView {
         tenant: config.tenant.clone(),
         name: config.name.clone(),
@@ -64,9 +65,9 @@ fn view(route: &Route) -> RouteView {
             PluginRef::Uploaded { tenant, name } => format!("{tenant}/{name}"),
             PluginRef::File(path) => format!("file:{}", path.display()),
         },
-        plugin_version: route.plugin.as_ref().map(|runner| runner.version.version.clone()),
+        plugin_version: code.as_ref().map(|code| code.active.version.version.clone()),
         scope: config.scope.clone(),
-        namespace: route.space.namespace.clone(),
+        namespace: code.as_ref().map_or_else(String::new, |code| code.active.space.namespace.clone()),
         upstream: config.upstream.clone(),
         mode: match config.mode {
             Mode::Dedupe => "dedupe",

@@ -10,9 +10,10 @@ use sha2::{Digest, Sha256};
 use crate::config::Fault;
 use crate::config::model::{self, Config, Mode, PluginRef, Unsigned};
 use crate::event::PluginVersion;
+use crate::gateway::deployed::{Deployed, Runner, Slot};
 use crate::gateway::identity::KeySpace;
 use crate::gateway::meters::{PluginMeters, RouteMeters};
-use crate::gateway::route::{Route, Routes, Runner};
+use crate::gateway::route::{Route, Routes};
 use crate::idempotency::policy::{OnMissingKey, OnStoreDown};
 use crate::plugin::{Budget, Engine, Grant, Needs, Plugin, Settings, bundled};
 
@@ -32,12 +33,8 @@ pub async fn routes(config: &Config) -> Result<Routes, AppError> {
         let plugin = loaded.entry(&route.plugin).or_insert_with(|| load(&engine, &route.plugin));
         let runner = match plugin {
             Ok(None) => None,
-            Ok(Some(plugin)) => match grant(config, route, plugin).await {
-                Ok(grant) => {
-                    let version = version(plugin, &grant);
-                    let meters = PluginMeters::new(&version.name);
-                    Some(Runner { version, plugin: plugin.clone(), grant: Arc::new(grant), meters })
-                }
+            Ok(Some(plugin)) => match runner(config, route, plugin).await {
+                Ok(runner) => Some(runner),
                 Err(found) => {
                     faults.extend(found.into_iter().map(|(key, text)| Fault::new(format!("routes[{at}].{key}"), text)));
                     continue;
@@ -48,10 +45,9 @@ pub async fn routes(config: &Config) -> Result<Routes, AppError> {
                 continue;
             }
         };
-        let namespace = runner.as_ref().map_or_else(String::new, |it| it.plugin.descriptor().key_namespace.clone());
-        let space = KeySpace { tenant: route.tenant.clone(), scope: route.scope.clone(), namespace };
         let meters = Arc::new(RouteMeters::new(&route.tenant, &route.name));
-        routes.push(Route { config: served(route), space, plugin: runner, meters });
+        let code = runner.map(|runner| Deployed { active: Arc::new(runner) });
+        routes.push(Route { config: served(route), plugin: Slot::new(code), meters });
     }
     if !faults.is_empty() {
         return Err(AppError::Faults(faults));
@@ -96,6 +92,16 @@ fn load(engine: &Engine, plugin: &PluginRef) -> Result<Option<Plugin>, String> {
         let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
         format!("{name}: {error}{cause}")
     })
+}
+
+/// A plugin for a route, or each fault with its key below the route.
+async fn runner(config: &Config, route: &model::Route, plugin: &Plugin) -> Result<Runner, Vec<(String, String)>> {
+    let grant = grant(config, route, plugin).await?;
+    let version = version(plugin, &grant);
+    let meters = PluginMeters::new(&version.name);
+    let namespace = plugin.descriptor().key_namespace.clone();
+    let space = KeySpace { tenant: route.tenant.clone(), scope: route.scope.clone(), namespace };
+    Ok(Runner { version, plugin: plugin.clone(), grant: Arc::new(grant), space, meters })
 }
 
 /// What the route gives its plugin, or each fault with its key below the route.

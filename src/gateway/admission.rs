@@ -14,6 +14,7 @@ use ipnet::IpNet;
 use crate::config::model;
 use crate::event::Delivery;
 
+use super::deployed::Deployed;
 use super::rejection::Rejection;
 use super::route::{Captures, Route, decoded};
 use super::trail::Trail;
@@ -57,6 +58,8 @@ impl Limits {
 pub struct Admitted {
     /// Its route.
     pub route: Arc<Route>,
+    /// The code that served its route when it was whole.
+    pub code: Arc<Deployed>,
     /// What its path captured, as sent.
     pub captures: Captures,
     /// What was delivered.
@@ -69,7 +72,7 @@ pub struct Admitted {
 /// nothing behind.
 ///
 /// # Errors
-/// No route, an address that may not send or sends too often, a body that is too large, too slow or cut short.
+/// No route, an address that may not send or sends too often, a body that is too large, too slow or cut short, no code to read it.
 pub async fn admit(
     gateway: &Gateway,
     request: Request<Body>,
@@ -90,6 +93,7 @@ pub async fn admit(
         return Err(Rejection::AddressNotAllowed);
     }
     let body = read_body(&head.headers, body, limits).await?;
+    let code = route.plugin.now().ok_or(Rejection::PluginUnavailable)?;
     let delivery = Delivery {
         scheme: scheme(&head.headers, peer, proxied),
         authority,
@@ -102,7 +106,7 @@ pub async fn admit(
         received_at_ms,
         client_certificate: None,
     };
-    Ok(Admitted { route, captures, delivery: Arc::new(delivery), sender })
+    Ok(Admitted { route, code, captures, delivery: Arc::new(delivery), sender })
 }
 
 async fn read_body(headers: &HeaderMap, body: Body, limits: &Limits) -> Result<Bytes, Rejection> {

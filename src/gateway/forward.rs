@@ -74,7 +74,7 @@ impl Forward<'_> {
         // An event that was claimed under the key it is known by goes out under that, as it did before.
         let key = match items {
             [Item::First(held)] => held.key.readable(),
-            _ => self.route.space.readable(ids),
+            _ => Identity::readable(ids),
         };
         put(headers, "idempotency-key", &key);
         put(headers, "onceward-attempt", &attempt.to_string());
@@ -92,7 +92,7 @@ impl Forward<'_> {
     /// As [`Self::deduplicated`].
     pub fn unclaimed(&self, upstream: &Upstream, ids: &[Identity]) -> Result<Request<Full<Bytes>>, Rejection> {
         let mut request = self.plain(upstream)?;
-        put(request.headers_mut(), "idempotency-key", &self.route.space.readable(ids));
+        put(request.headers_mut(), "idempotency-key", &Identity::readable(ids));
         Ok(request)
     }
 

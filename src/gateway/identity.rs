@@ -107,6 +107,21 @@ impl Identity {
         Ok(Self { key: space.body(delivery), aliases: Vec::new(), plugin: plugin.clone(), compared })
     }
 
+    /// What the upstream gets as `Idempotency-Key`, the same on every attempt: the event's own name, or for several events of one
+    /// delivery one over all of theirs.
+    pub fn readable(ids: &[Self]) -> String {
+        match ids {
+            [] => String::new(),
+            [id] => id.key.readable(),
+            [first, ..] => {
+                let digest = ids.iter().fold(Sha256::new(), |hash, id| hash.chain_update(id.key.digest())).finalize();
+                let ScopeKey { tenant, scope, namespace, .. } = &first.key;
+                let at = if namespace.is_empty() { "" } else { "@" };
+                format!("{tenant}:{scope}{at}{namespace}:sha256-{}", hex::encode(digest))
+            }
+        }
+    }
+
     /// The fingerprint under one of the store's digest keys.
     pub fn fingerprint(&self, key: &DigestKey) -> Fingerprint {
         let frame = [self.key.tenant.as_bytes(), self.key.scope.as_bytes()];
@@ -127,19 +142,6 @@ impl Identity {
 }
 
 impl KeySpace {
-    /// What the upstream gets as `Idempotency-Key`, the same on every attempt: the event's own name, or for several events one
-    /// over all of theirs.
-    pub fn readable(&self, ids: &[Identity]) -> String {
-        match ids {
-            [id] => id.key.readable(),
-            _ => {
-                let digest = ids.iter().fold(Sha256::new(), |hash, id| hash.chain_update(id.key.digest())).finalize();
-                let at = if self.namespace.is_empty() { "" } else { "@" };
-                format!("{}:{}{at}{}:sha256-{}", self.tenant, self.scope, self.namespace, hex::encode(digest))
-            }
-        }
-    }
-
     fn body(&self, delivery: &Delivery) -> ScopeKey {
         self.key(KeyKind::Body, vec![hex::encode(Sha256::digest(&delivery.body))])
     }

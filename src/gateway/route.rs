@@ -9,35 +9,20 @@ use matchit::Router;
 use percent_encoding::percent_decode_str;
 
 use crate::config::model;
-use crate::event::{Delivery, PluginVersion};
-use crate::plugin::{Grant, Plugin};
+use crate::event::Delivery;
 
-use super::identity::KeySpace;
-use super::meters::{PluginMeters, RouteMeters};
+use super::deployed::Slot;
+use super::meters::RouteMeters;
 use super::rejection::Rejection;
 
 /// One route, ready to serve.
 pub struct Route {
     /// As configured.
     pub config: Arc<model::Route>,
-    /// Where its keys live.
-    pub space: KeySpace,
-    /// The code that reads its deliveries; none while the tenant has no active version.
-    pub plugin: Option<Runner>,
+    /// The code that reads its deliveries.
+    pub plugin: Slot,
     /// What is counted of it.
     pub meters: Arc<RouteMeters>,
-}
-
-/// A plugin with what a route grants it.
-pub struct Runner {
-    /// The code.
-    pub plugin: Plugin,
-    /// Which version of code and config names the fields.
-    pub version: PluginVersion,
-    /// Its config and secrets.
-    pub grant: Arc<Grant>,
-    /// What is counted of it.
-    pub meters: PluginMeters,
 }
 
 /// All routes, read-only while they serve.
@@ -97,14 +82,14 @@ impl Routes {
     /// [`Rejection::NoRoute`], or [`Rejection::MethodNotAllowed`] when the path is known.
     pub fn find(&self, host: &str, path: &str, method: &Method) -> Result<(Arc<Route>, Captures), Rejection> {
         let name = without_port(host).to_ascii_lowercase();
-        let mut allowed: Vec<&str> = Vec::new();
+        let mut allowed: Vec<String> = Vec::new();
         for table in self.by_host.get(&name).into_iter().chain(std::iter::once(&self.any_host)) {
             let Ok(found) = table.at(path) else { continue };
             if let Some(route) = found.value.iter().find(|route| route.accepts(method)) {
                 let captures = found.params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
                 return Ok((Arc::clone(route), captures));
             }
-            allowed.extend(found.value.iter().flat_map(|route| route.methods()));
+            allowed.extend(found.value.iter().flat_map(|route| route.methods()).map(|method| method.to_string()));
         }
         if allowed.is_empty() {
             return Err(Rejection::NoRoute);
@@ -141,13 +126,14 @@ impl Route {
     }
 
     fn accepts(&self, method: &Method) -> bool {
-        self.methods().any(|known| known == method.as_str())
+        self.config.methods.contains(method) || self.methods().contains(method)
     }
 
     /// The route's own methods and those that its plugin needs for handshakes.
-    fn methods(&self) -> impl Iterator<Item = &str> {
-        let handshakes = self.plugin.iter().flat_map(|runner| runner.grant.needs.methods.iter());
-        self.config.methods.iter().map(Method::as_str).chain(handshakes.map(Method::as_str))
+    fn methods(&self) -> Vec<Method> {
+        let code = self.plugin.now();
+        let handshakes = code.iter().flat_map(|code| code.active.grant.needs.methods.iter());
+        self.config.methods.iter().chain(handshakes).cloned().collect()
     }
 
     /// The path that the upstream gets: the route's own with the captures put in, or the one received.

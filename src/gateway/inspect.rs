@@ -1,0 +1,123 @@
+//! What a route's plugin makes of a delivery: whether its sender is genuine, which events it carries, and under which names.
+
+use std::sync::Arc;
+
+use tracing::Instrument;
+
+use crate::event::Event;
+use crate::idempotency::policy::{OnMissingKey, OnPluginFailure};
+use crate::plugin::{FailureKind, Inspection, PluginFault};
+
+use super::Gateway;
+use super::admission::Admitted;
+use super::deployed::Runner;
+use super::identity::{Identity, Unidentifiable};
+use super::rejection::Rejection;
+use super::reply::Reply;
+use super::trail::Trail;
+
+/// What the plugin made of a delivery.
+pub(super) enum Inspected {
+    /// Events, to be claimed.
+    Events(Reading),
+    /// An answer of the plugin's own.
+    Respond(Reply),
+    /// Nothing to deduplicate.
+    Pass,
+}
+
+/// The events that a version of a plugin read.
+pub(super) struct Reading {
+    /// The version.
+    pub(super) runner: Arc<Runner>,
+    /// The events.
+    pub(super) events: Vec<Event>,
+}
+
+impl Gateway {
+    /// Verifies the sender, then reads the events, in one fresh instance of the route's plugin.
+    pub(super) async fn inspect(&self, admitted: &Admitted, trail: &mut Trail) -> Result<Inspected, Rejection> {
+        let route = &admitted.route;
+        let runner = &admitted.code.active;
+        // What the plugin logs is told apart by this.
+        let span =
+            tracing::info_span!("plugin", event = trail.event, tenant = route.config.tenant, route = route.config.name);
+        let inspected = runner.plugin.inspect(&runner.grant, &admitted.delivery).instrument(span).await;
+        runner.meters.called(&inspected);
+        let refuse = route.refuse_status();
+        match inspected.result {
+            Ok(Inspection::Events(events)) => Ok(Inspected::Events(Reading { runner: Arc::clone(runner), events })),
+            Ok(Inspection::Respond(reply)) => Ok(Inspected::Respond(Reply::from_plugin(reply))),
+            Ok(Inspection::Pass(why)) => {
+                trail.note(why);
+                Ok(Inspected::Pass)
+            }
+            Ok(Inspection::Invalid(refusal)) => {
+                trail.note(format!("{:?}: {}", refusal.reason, refusal.detail));
+                Err(Rejection::Unverified { status: refusal.status.unwrap_or(refuse) })
+            }
+            Ok(Inspection::UnsignedRefused) => {
+                trail.note("the sender signs nothing, and the route does not allow that");
+                Err(Rejection::Unverified { status: refuse })
+            }
+            Ok(Inspection::Stale(seconds)) => {
+                trail.note(format!("{seconds} s outside the tolerance"));
+                Err(Rejection::Stale { status: refuse })
+            }
+            Ok(Inspection::Reject { status, code, detail }) => {
+                Err(Rejection::PluginRejected { status, detail: format!("{code}: {detail}") })
+            }
+            Err(failure) => {
+                trail.note(&failure);
+                match failure.kind {
+                    FailureKind::PluginError(PluginFault::Malformed) => {
+                        Err(Rejection::Malformed { detail: failure.detail })
+                    }
+                    FailureKind::PluginError(PluginFault::Unavailable) => Err(Rejection::PluginUnavailable),
+                    FailureKind::HostBusy => Err(Rejection::Overloaded),
+                    // Only past the sender's check: or anybody who can make the plugin fail could have his bytes forwarded.
+                    _ if inspected.verified && route.config.policy.plugin_failure == OnPluginFailure::Forward => {
+                        Ok(Inspected::Pass)
+                    }
+                    kind => Err(Rejection::PluginFailed { kind: kind.as_str() }),
+                }
+            }
+        }
+    }
+}
+
+impl Reading {
+    /// The events' identities, in their order.
+    pub(super) fn identify(&self, admitted: &Admitted) -> Result<Vec<Identity>, Unidentifiable> {
+        if self.events.is_empty() {
+            return Err(Unidentifiable::NoKey);
+        }
+        let (space, delivery) = (&self.runner.space, &admitted.delivery);
+        let ids = self.events.iter().map(|event| Identity::of(space, &self.runner.version, delivery, event));
+        // A body with several events names none of them.
+        let named_by_body = admitted.route.config.policy.body_alias && self.events.len() == 1;
+        ids.map(|id| id.map(|id| if named_by_body { id.with_body(space, delivery) } else { id })).collect()
+    }
+
+    /// What the route wants of a delivery without a key: its body's digest as the key, or a forward without dedupe.
+    pub(super) fn without_key(
+        &self,
+        admitted: &Admitted,
+        missing: &Unidentifiable,
+        trail: &mut Trail,
+    ) -> Result<Option<Identity>, Rejection> {
+        trail.note(missing);
+        if let Unidentifiable::BadNumber(_) = missing {
+            return Err(Rejection::PluginFailed { kind: "contract" });
+        }
+        match admitted.route.config.policy.missing_key {
+            OnMissingKey::HashBody => {
+                Identity::of_body(&self.runner.space, &self.runner.version, &admitted.delivery, &self.events)
+                    .map(Some)
+                    .map_err(|fault| trail.fault(fault, Rejection::PluginFailed { kind: "contract" }))
+            }
+            OnMissingKey::Pass => Ok(None),
+            OnMissingKey::Reject => Err(Rejection::MissingKey),
+        }
+    }
+}
