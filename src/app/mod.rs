@@ -29,6 +29,7 @@ use crate::gateway::upstream::Upstreams;
 use crate::gateway::watch::{Unfit, Watch};
 use crate::idempotency::policy::OnStoreDown;
 use crate::plugin::HostError;
+use crate::plugin::aside::Aside;
 use crate::server::{self, Bound, Core, Escapes, Handler, Refused, Settings};
 use crate::store::{Backend, OpenError, SealedStores, SealingKeys, Stores};
 use crate::telemetry::metrics::Metrics;
@@ -136,6 +137,7 @@ pub async fn run(
     watch.first().await?;
     let health = Health::new(watch.standing());
     let rates = Rates::new(&config.server, &config.tenants);
+    let aside = Aside::start(Settings::from(&config.server).cores)?;
     let mut background = JoinSet::new();
     background.spawn(watch.run());
     background.spawn(tidy(metrics.clone()));
@@ -148,7 +150,7 @@ pub async fn run(
     background.spawn(journal.clone().keep(stores.handle()));
     let unrouted = Arc::new(RouteMeters::new("", ""));
     let shared = Shared::new(keyring, journal);
-    let parts = Parts { rates, shared, routes, stores, unrouted, config: Arc::new(config) };
+    let parts = Parts { rates, aside, shared, routes, stores, unrouted, config: Arc::new(config) };
     let drain = parts.config.server.drain;
     let admin = serve_admin(listeners.admin, parts.clone(), health.clone(), metrics).await?;
     let settings = Settings::from(&parts.config.server);
@@ -183,6 +185,7 @@ struct Parts {
     stores: Arc<SealedStores>,
     shared: Shared,
     rates: Rates,
+    aside: Aside,
     unrouted: Arc<RouteMeters>,
 }
 
@@ -195,6 +198,7 @@ impl Parts {
             dedupe: Dedupe::new(self.stores.handle(), self.shared, tasks),
             routes: self.routes,
             rates: self.rates,
+            aside: self.aside,
             unrouted: self.unrouted,
         })
     }
