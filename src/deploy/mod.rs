@@ -1,0 +1,8 @@
+//! Which version of a tenant's plugin serves.
+//!
+//! Invariants: code serves only after the gate has taken it and this process has prepared it whole, for every route that names it.
+//! When that fails, the last version that worked serves on. A key's namespace is the one that the plugin declares, never its
+//! code's digest: an upgrade makes no old event new.
+
+pub mod case;
+pub mod trial;
