@@ -57,10 +57,12 @@ pub(super) async fn readyz(State(api): State<Api>) -> impl IntoResponse {
     unready.extend(found.unready.iter().cloned());
     let say = |status, reasons: Vec<String>| Json(json!({ "status": status, "reasons": reasons }));
     if !unready.is_empty() {
-        (StatusCode::SERVICE_UNAVAILABLE, say("not-ready", unready))
-    } else if !found.degraded.is_empty() {
-        (StatusCode::OK, say("degraded", found.degraded.clone()))
-    } else {
+        return (StatusCode::SERVICE_UNAVAILABLE, say("not-ready", unready));
+    }
+    let degraded: Vec<String> = found.degraded.iter().cloned().chain(api.desk.concerns()).collect();
+    if degraded.is_empty() {
         (StatusCode::OK, Json(json!({ "status": "ready" })))
+    } else {
+        (StatusCode::OK, say("degraded", degraded))
     }
 }

@@ -5,4 +5,16 @@
 //! code's digest: an upgrade makes no old event new.
 
 pub mod case;
+pub mod deployer;
+pub mod desk;
+pub mod gate;
+pub mod place;
+mod quota;
+mod refused;
+pub mod runner;
 pub mod trial;
+
+pub use deployer::Deployer;
+pub use desk::Desk;
+pub use quota::{NotNow, Turn};
+pub use refused::Refused;
