@@ -49,7 +49,7 @@ pub struct Upstream {
 #[derive(Clone)]
 enum Pool {
     Echo,
-    Http(Client<Dialler, Full<Bytes>>),
+    Http(Box<Client<Dialler, Full<Bytes>>>),
 }
 
 /// Why an exchange has no answer's head.
