@@ -10,6 +10,7 @@ use crate::config::Fault;
 use crate::config::model::{self, Config, Mode, PluginRef};
 use crate::deploy::Deployer;
 use crate::deploy::runner::runner;
+use crate::gateway::breaker::Breakers;
 use crate::gateway::deployed::{Deployed, Slot};
 use crate::gateway::meters::RouteMeters;
 use crate::gateway::route::{Route, Routes};
@@ -69,6 +70,7 @@ fn deployer_with(
 /// Every plugin that cannot be loaded and every fault that a plugin finds in its route's config, all at once; then a path that
 /// cannot stand beside another one.
 pub async fn routes(config: &Config, engine: &Engine) -> Result<Routes, AppError> {
+    let breakers = Breakers::default();
     let mut loaded: HashMap<&PluginRef, Result<Option<Plugin>, String>> = HashMap::new();
     let mut routes = Vec::new();
     let mut faults = Vec::new();
@@ -76,7 +78,7 @@ pub async fn routes(config: &Config, engine: &Engine) -> Result<Routes, AppError
         let plugin = loaded.entry(&route.plugin).or_insert_with(|| load(engine, &route.plugin));
         let runner = match plugin {
             Ok(None) => None,
-            Ok(Some(plugin)) => match runner(config, route, plugin).await {
+            Ok(Some(plugin)) => match runner(config, route, plugin, &breakers).await {
                 Ok(runner) => Some(runner),
                 Err(found) => {
                     faults.extend(found.into_iter().map(|(key, text)| Fault::new(format!("routes[{at}].{key}"), text)));
@@ -89,7 +91,7 @@ pub async fn routes(config: &Config, engine: &Engine) -> Result<Routes, AppError
             }
         };
         let meters = Arc::new(RouteMeters::new(&route.tenant, &route.name));
-        let code = runner.map(|runner| Deployed { active: Arc::new(runner) });
+        let code = runner.map(|runner| Deployed { active: Arc::new(runner), previous: None });
         routes.push(Route { config: served(route), plugin: Slot::new(code), meters });
     }
     if !faults.is_empty() {

@@ -30,6 +30,7 @@ use crate::gateway::upstream::Upstreams;
 use crate::gateway::watch::{Unfit, Watch};
 use crate::idempotency::policy::OnStoreDown;
 use crate::plugin::HostError;
+use crate::plugin::aside::Aside;
 use crate::plugin::registry::RegistryError;
 use crate::server::{self, Bound, Core, Escapes, Handler, Refused, Settings};
 use crate::store::{Backend, OpenError, SealedStores, SealingKeys, Stores};
@@ -149,6 +150,7 @@ pub async fn run(
     deployer.first(PLUGINS_PATIENCE).await;
     let health = Health::new(watch.standing());
     let rates = Rates::new(&config.server, &config.tenants);
+    let aside = Aside::start(Settings::from(&config.server).cores)?;
     let mut background = JoinSet::new();
     background.spawn(watch.run());
     background.spawn(deployer.clone().run());
@@ -163,7 +165,7 @@ pub async fn run(
     let unrouted = Arc::new(RouteMeters::new("", ""));
     let shared = Shared::new(keyring, journal);
     let desk = Desk::new(deployer);
-    let parts = Parts { rates, shared, routes, stores, unrouted, config };
+    let parts = Parts { rates, aside, shared, routes, stores, unrouted, config };
     let drain = parts.config.server.drain;
     let admin = serve_admin(listeners.admin, parts.clone(), desk, health.clone(), metrics).await?;
     let settings = Settings::from(&parts.config.server);
@@ -198,6 +200,7 @@ struct Parts {
     stores: Arc<SealedStores>,
     shared: Shared,
     rates: Rates,
+    aside: Aside,
     unrouted: Arc<RouteMeters>,
 }
 
@@ -210,6 +213,7 @@ impl Parts {
             dedupe: Dedupe::new(self.stores.handle(), self.shared, tasks),
             routes: self.routes,
             rates: self.rates,
+            aside: self.aside,
             unrouted: self.unrouted,
         })
     }

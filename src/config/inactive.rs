@@ -1,8 +1,7 @@
 //! What parses and is not built yet: one list, so that a feature that lands deletes its line here and is done.
 
 use super::fault::Notice;
-use super::model::{Config, Limits, Route};
-use crate::idempotency::policy::OnPluginFailure;
+use super::model::{Config, Route};
 
 /// How every text about such a feature ends.
 pub(super) const NOT_ACTIVE: &str = "is not active in this version";
@@ -19,11 +18,6 @@ pub fn inactive(config: &Config) -> Vec<Notice> {
         }
     };
     for (name, tenant) in &config.tenants {
-        let Limits { rate: _, concurrency, plugin_time, versions: _, code: _, uploads: _ } = tenant.limits;
-        let default = Limits::DEFAULT;
-        let limit = |key: &str| format!("tenants.{name}.limits.{key}");
-        note(limit("concurrency"), "a tenant's concurrency", concurrency != default.concurrency);
-        note(limit("plugin_time"), "a tenant's share of plugin time", plugin_time != default.plugin_time);
         note(format!("tenants.{name}.compat"), "the WASI engine", tenant.compat);
     }
     for (at, route) in config.routes.iter().enumerate() {
@@ -33,12 +27,9 @@ pub fn inactive(config: &Config) -> Vec<Notice> {
 }
 
 fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
-    let policy = &route.policy;
     let certificates = &route.certificates;
     let certificates_set =
         !certificates.hosts.is_empty() || !certificates.names.is_empty() || certificates.roots.is_some();
     note("capture", "the capture of requests", route.capture.is_some());
     note("certificates", "verification by certificate", certificates_set);
-    let previous = policy.plugin_failure == OnPluginFailure::Previous;
-    note("idempotency.plugin_failure", "a fall back to a plugin's previous version", previous);
 }

@@ -11,6 +11,7 @@ use futures::StreamExt;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::config::model::{Config, PluginRef};
+use crate::gateway::breaker::Breakers;
 use crate::gateway::deployed::{Deployed, Runner};
 use crate::gateway::route::Routes;
 use crate::plugin::artifacts::Artifacts;
@@ -39,6 +40,7 @@ struct Inner {
     engine: Engine,
     registry: Registry,
     artifacts: Arc<Artifacts>,
+    breakers: Breakers,
     /// Those that routes name.
     plugins: BTreeMap<PluginId, Place>,
 }
@@ -59,7 +61,7 @@ impl Deployer {
             let place = plugins.entry(id).or_insert_with_key(Place::new);
             place.routes.push((at, Arc::clone(route)));
         }
-        Self(Arc::new(Inner { config, engine, registry, artifacts, plugins }))
+        Self(Arc::new(Inner { config, engine, registry, artifacts, breakers: Breakers::default(), plugins }))
     }
 
     /// The configuration that it serves by.
@@ -271,17 +273,34 @@ impl Deployer {
         turn: &mut Turn,
         generation: &Generation,
     ) -> Result<(), PrepareError> {
-        let active = match turn.loaded.get(&generation.active) {
-            Some(plugin) => plugin.clone(),
-            None => self.load(id, generation.active).await?,
-        };
+        let active = self.loaded(id, turn, generation.active).await?;
         let runners = self.runners(place, &active).await?;
+        let mut previous = self.previous(id, place, turn, generation).await.into_iter();
         for ((_, route), runner) in place.routes.iter().zip(runners) {
-            route.plugin.set(Some(Deployed { active: Arc::new(runner) }));
+            let previous = previous.next().map(Arc::new);
+            route.plugin.set(Some(Deployed { active: Arc::new(runner), previous }));
         }
         turn.loaded.retain(|digest, _| generation.names().any(|named| named == *digest));
-        turn.loaded.insert(generation.active, active);
         Ok(())
+    }
+
+    /// A runner of the previous version for each route; none when it cannot be had, which is no reason to hold the active one up.
+    async fn previous(&self, id: &PluginId, place: &Place, turn: &mut Turn, generation: &Generation) -> Vec<Runner> {
+        let Some(digest) = generation.previous else { return Vec::new() };
+        let prepared = async { self.runners(place, &self.loaded(id, turn, digest).await?).await };
+        prepared.await.unwrap_or_else(|error: PrepareError| {
+            tracing::warn!(plugin = %id, %digest, "the previous version cannot stand in for the active one: {error}");
+            Vec::new()
+        })
+    }
+
+    async fn loaded(&self, id: &PluginId, turn: &mut Turn, digest: CodeDigest) -> Result<Plugin, PrepareError> {
+        if let Some(plugin) = turn.loaded.get(&digest) {
+            return Ok(plugin.clone());
+        }
+        let plugin = self.load(id, digest).await?;
+        turn.loaded.insert(digest, plugin.clone());
+        Ok(plugin)
     }
 
     /// A version's code: what this machine has compiled before, or else what the registry has.
@@ -313,7 +332,7 @@ impl Deployer {
         let mut runners = Vec::new();
         let mut faults = Vec::new();
         for (at, route) in &place.routes {
-            match runner(&self.0.config, &route.config, plugin).await {
+            match runner(&self.0.config, &route.config, plugin, &self.0.breakers).await {
                 Ok(runner) => runners.push(runner),
                 Err(found) => faults.extend(found.into_iter().map(|(key, text)| (format!("routes[{at}].{key}"), text))),
             }

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::model::{Config, PluginRef, Route, Unsigned};
 use crate::event::PluginVersion;
+use crate::gateway::breaker::Breakers;
 use crate::gateway::deployed::Runner;
 use crate::gateway::identity::KeySpace;
 use crate::gateway::meters::PluginMeters;
@@ -19,13 +20,19 @@ pub type RouteFault = (String, String);
 ///
 /// # Errors
 /// Every fault that the plugin finds in the route's config, and every secret that it names and that is not there.
-pub async fn runner(config: &Config, route: &Route, plugin: &Plugin) -> Result<Runner, Vec<RouteFault>> {
+pub async fn runner(
+    config: &Config,
+    route: &Route,
+    plugin: &Plugin,
+    breakers: &Breakers,
+) -> Result<Runner, Vec<RouteFault>> {
     let grant = grant(config, route, plugin).await?;
     let version = version(plugin, &grant);
     let meters = PluginMeters::new(&version.name);
     let namespace = plugin.descriptor().key_namespace.clone();
     let space = KeySpace { tenant: route.tenant.clone(), scope: route.scope.clone(), namespace };
-    Ok(Runner { version, plugin: plugin.clone(), grant: Arc::new(grant), space, meters })
+    let breaker = breakers.of(&route.tenant, plugin.version());
+    Ok(Runner { version, plugin: plugin.clone(), grant: Arc::new(grant), space, meters, breaker })
 }
 
 /// What the route gives its plugin, or each fault with its key below the route.

@@ -5,6 +5,7 @@
 //! as an [`Event`](crate::event::Event) or a [`PluginReply`](crate::event::PluginReply) keeps its promises.
 
 pub mod artifacts;
+pub mod aside;
 mod bindings;
 pub mod bundled;
 mod call;

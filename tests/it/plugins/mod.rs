@@ -11,3 +11,4 @@ mod hostile;
 mod loading;
 mod providers;
 mod support;
+mod versions;
