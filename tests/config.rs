@@ -254,7 +254,6 @@ path = "/uploaded"
 plugin = "acme/orders"
 upstream = "slow"
 capture = {{}}
-certificates = {{ names = ["a"] }}
 [routes.idempotency]
 window = "2d"
 lease = "1s"
@@ -276,7 +275,6 @@ replay = {{ redact = ["/card"] }}
     let expected = [
         "notice: tenants.acme.compat",
         "notice: routes[1].capture",
-        "notice: routes[1].certificates",
         "warning: store.url",
         "warning: store.encryption_keys[0].value",
         "warning: upstreams.slow.idle_timeout",

@@ -8,6 +8,7 @@
 //! | `forward.answered` | the answer is whole, its outcome is not written |
 //! | `finalise.after` | the outcome is written, nothing is answered |
 //! | `reply.mid` | a large answer is with its sender but for its last part |
+//! | `certificates.dial` | a certificate's host is looked up; `dial:ADDRESS` has that dialled instead |
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,12 +35,15 @@ pub fn arm() {
 
 fn arm_one(point: &str) -> Result<(), String> {
     let (name, action) = point.split_once('=').ok_or("write NAME=kill or NAME=stop")?;
+    if let Some(address) = action.strip_prefix("dial:") {
+        return fail::cfg(name, &format!("return({address})"));
+    }
     let (action, at) = action.split_once('@').unwrap_or((action, "1"));
     let at: usize = at.parse().map_err(|_| "a number stands after @")?;
     let signal = match action {
         "kill" => Signal::KILL,
         "stop" => Signal::STOP,
-        _ => return Err("the actions are kill and stop".to_owned()),
+        _ => return Err("the actions are kill, stop and dial:ADDRESS".to_owned()),
     };
     let passed = AtomicUsize::new(0);
     fail::cfg_callback(name, move || {

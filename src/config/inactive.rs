@@ -27,9 +27,5 @@ pub fn inactive(config: &Config) -> Vec<Notice> {
 }
 
 fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
-    let certificates = &route.certificates;
-    let certificates_set =
-        !certificates.hosts.is_empty() || !certificates.names.is_empty() || certificates.roots.is_some();
     note("capture", "the capture of requests", route.capture.is_some());
-    note("certificates", "verification by certificate", certificates_set);
 }

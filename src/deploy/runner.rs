@@ -9,8 +9,10 @@ use crate::config::model::{Config, PluginRef, Route, Unsigned};
 use crate::event::PluginVersion;
 use crate::gateway::breaker::Breakers;
 use crate::gateway::deployed::Runner;
+use crate::gateway::fetch;
 use crate::gateway::identity::KeySpace;
 use crate::gateway::meters::PluginMeters;
+use crate::plugin::certificates::Certificates;
 use crate::plugin::{Budget, Grant, Needs, Plugin};
 
 /// What is wrong with a route for its plugin: the key below the route, and why.
@@ -59,11 +61,37 @@ async fn grant(config: &Config, route: &Route, plugin: &Plugin) -> Result<Grant,
             )),
         }
     }
-    if !missing.is_empty() {
-        return Err(missing);
-    }
+    let certificates = match certificates(route, &needs) {
+        Ok(certificates) if missing.is_empty() => certificates,
+        Ok(_) => return Err(missing),
+        Err(fault) => return Err(missing.into_iter().chain([fault]).collect()),
+    };
     let allow_unsigned = allows_unsigned(route, &needs);
-    Ok(Grant { config: json, secrets, certificates: None, allow_unsigned, needs, budget: Budget::default() })
+    Ok(Grant { config: json, secrets, certificates, allow_unsigned, needs, budget: Budget::default() })
+}
+
+/// What a route trusts of the certificates that its senders name, if its plugin asks for any; where the route says nothing, the hosts
+/// that the plugin names, their parents' names, and the public roots.
+fn certificates(route: &Route, needs: &Needs) -> Result<Option<Arc<Certificates>>, RouteFault> {
+    if needs.certificate_hosts.is_empty() {
+        return Ok(None);
+    }
+    let trust = &route.certificates;
+    let hosts = if trust.hosts.is_empty() { &needs.certificate_hosts } else { &trust.hosts };
+    let parents = || hosts.iter().filter_map(|host| Some(format!("*.{}", host.split_once('.')?.1))).collect();
+    let names = if trust.names.is_empty() { parents() } else { trust.names.clone() };
+    let known = match &trust.roots {
+        None => Certificates::public(hosts, &names),
+        Some(path) => {
+            let fault = |why: String| ("certificates.roots".to_owned(), format!("{} {why}", path.display()));
+            let pem = std::fs::read_to_string(path).map_err(|error| fault(format!("cannot be read: {error}")))?;
+            Certificates::new(hosts, &names, &pem).map_err(|error| fault(error.to_string()))?
+        }
+    };
+    let (known, asked) = known.fetched();
+    let known = Arc::new(known);
+    tokio::spawn(fetch::certificates(Arc::downgrade(&known), asked));
+    Ok(Some(known))
 }
 
 /// What decides whether two deliveries named the same fields: the code and its config. After a change of either, only the fields

@@ -13,6 +13,9 @@ use super::deployed::Runner;
 use super::rejection::Rejection;
 use super::trail::Trail;
 
+/// How long a delivery waits for the certificate that it names. Senders wait longer, and send again after a 503.
+const CERTIFICATE_PATIENCE: Duration = Duration::from_secs(2);
+
 impl Gateway {
     /// What the active version says of a delivery, or the previous one in its stead: while the active one is left alone, when it fails
     /// on trial, and under `plugin_failure = "previous"`.
@@ -88,8 +91,27 @@ impl Gateway {
         inspected
     }
 
-    /// One call, charged to its tenant.
+    /// A call, and one more when it met a certificate that was not there and is a moment later: a sender's first delivery after a
+    /// start need not be refused. What waits here counts as the tenant's work.
     async fn call(&self, runner: &Arc<Runner>, admitted: &Admitted, trail: &Trail) -> Inspected {
+        let Some((certificates, arrivals)) =
+            runner.grant.certificates.as_ref().and_then(|certificates| Some((certificates, certificates.arrivals()?)))
+        else {
+            return self.call_once(runner, admitted, trail).await;
+        };
+        let first = self.call_once(runner, admitted, trail).await;
+        let unavailable = first
+            .result
+            .as_ref()
+            .is_err_and(|failure| matches!(failure.kind, FailureKind::PluginError(PluginFault::Unavailable)));
+        if unavailable && arrivals.come(certificates, CERTIFICATE_PATIENCE).await {
+            return self.call_once(runner, admitted, trail).await;
+        }
+        first
+    }
+
+    /// One call, charged to its tenant.
+    async fn call_once(&self, runner: &Arc<Runner>, admitted: &Admitted, trail: &Trail) -> Inspected {
         let route = &admitted.route.config;
         let (share, from) = (self.rates.of(&route.tenant), admitted.sender.address);
         let mut reserved = Duration::ZERO;

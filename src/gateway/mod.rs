@@ -22,6 +22,7 @@ pub mod dedupe;
 pub mod deployed;
 pub mod epochs;
 pub mod explain;
+pub mod fetch;
 pub mod forward;
 pub mod handle;
 pub mod headers;

@@ -127,7 +127,7 @@ fn connect_within(settings: &Settings) -> Duration {
 }
 
 /// The public roots, and what the system trusts beside them: a private authority is added there, or named by `SSL_CERT_FILE`.
-fn roots() -> rustls::RootCertStore {
+pub(super) fn roots() -> rustls::RootCertStore {
     let mut roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let (_, unusable) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if unusable > 0 {

@@ -1,11 +1,12 @@
 //! Certificates that senders sign with, by URL: which are trusted, and what their keys signed.
 //!
 //! Invariants: a URL of another host is never looked up, and so never fetched. A certificate counts only while its chain ends at one
-//! of the route's roots, at the time when the request arrived; being kept here proves nothing.
+//! of the route's roots, at the time when the request arrived; being kept here proves nothing. No call waits for a fetch: it is asked
+//! for here, and made by whoever holds the other end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Uri;
 use rustls_pki_types::pem::PemObject;
@@ -14,10 +15,17 @@ use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted
 
 use super::crypto::{self, Pieces, Scheme};
 
+mod wanted;
+
+use wanted::Wanted;
+pub use wanted::{Arrivals, Asked};
+
 /// The longest chain, the leaf included: each link is one more signature to check.
 const CHAIN_MAX: usize = 4;
 /// How many URLs are kept. A sender changes its certificate's URL once in months.
 const URLS_MAX: usize = 64;
+/// A kept certificate that is not trusted any more is fetched again when it is at least as old.
+const STALE_AFTER: Duration = Duration::from_secs(600);
 
 /// A certificate and those that lead from it to a root.
 type Chain = Arc<[CertificateDer<'static>]>;
@@ -30,7 +38,16 @@ pub struct Certificates {
     /// Accepted names, in lower case: exact, or `*.` and an ending. None: any name of a trusted certificate.
     names: Vec<String>,
     roots: Vec<TrustAnchor<'static>>,
-    chains: RwLock<HashMap<String, Chain>>,
+    chains: RwLock<HashMap<String, Kept>>,
+    /// What is to be fetched; none: what is there is all there is.
+    wanted: Option<Wanted>,
+}
+
+/// A chain, and since when it is here.
+#[derive(Clone, Debug)]
+struct Kept {
+    chain: Chain,
+    since: Instant,
 }
 
 /// Why a certificate or a root cannot be used.
@@ -70,13 +87,46 @@ impl Certificates {
         let roots = roots.iter().map(|root| {
             anchor_from_trusted_cert(root).map(|anchor| anchor.to_owned()).map_err(|_| CertificateError::Malformed)
         });
+        Ok(Self::trusting(hosts, names, roots.collect::<Result<_, _>>()?))
+    }
+
+    /// As [`Self::new`], with the public roots that browsers trust.
+    pub fn public(hosts: &[String], names: &[String]) -> Self {
+        Self::trusting(hosts, names, webpki_roots::TLS_SERVER_ROOTS.to_vec())
+    }
+
+    fn trusting(hosts: &[String], names: &[String], roots: Vec<TrustAnchor<'static>>) -> Self {
         let lower = |texts: &[String]| texts.iter().map(|text| text.to_ascii_lowercase()).collect();
-        Ok(Self {
-            hosts: lower(hosts),
-            names: lower(names),
-            roots: roots.collect::<Result<_, _>>()?,
-            chains: RwLock::default(),
-        })
+        Self { hosts: lower(hosts), names: lower(names), roots, chains: RwLock::default(), wanted: None }
+    }
+
+    /// These, with what is missing asked for at the other end.
+    pub fn fetched(mut self) -> (Self, Asked) {
+        let (wanted, asked) = Wanted::new();
+        self.wanted = Some(wanted);
+        (self, asked)
+    }
+
+    /// Takes what a fetch brought: kept only if it is trusted at `now`, Unix time, so that nobody fills this with what is not.
+    pub fn arrived(&self, url: &str, fetched: Result<String, String>, now: Duration) {
+        let kept = fetched.and_then(|pem| {
+            let chain = parse(&pem).map_err(|error| format!("what is there {error}"))?;
+            self.trusted(&chain, now)
+                .map_err(|_| "what is there does not chain to a trusted root, or is of another name")?;
+            self.insert(url, &pem).map_err(|error| error.to_string())
+        });
+        match &kept {
+            Ok(()) => tracing::info!(url, "a sender's certificate was fetched"),
+            Err(why) => tracing::warn!(url, why, "a sender's certificate could not be fetched"),
+        }
+        if let Some(wanted) = &self.wanted {
+            wanted.ended(url, kept.is_ok());
+        }
+    }
+
+    /// What a caller waits for that met a certificate which is not here; taken before the call.
+    pub fn arrivals(&self) -> Option<Arrivals> {
+        self.wanted.as_ref().map(Wanted::arrivals)
     }
 
     /// Keeps what is at `url`: the certificate, and those that lead to a root, in PEM.
@@ -92,7 +142,7 @@ impl Certificates {
         if chains.len() >= URLS_MAX && !chains.contains_key(url) {
             return Err(CertificateError::Full);
         }
-        chains.insert(url.to_owned(), chain.into());
+        chains.insert(url.to_owned(), Kept { chain: chain.into(), since: Instant::now() });
         Ok(())
     }
 
@@ -108,8 +158,28 @@ impl Certificates {
         if !self.trusts(url) {
             return Err(Fault::UntrustedUrl);
         }
-        let chain = self.chains.read().unwrap_or_else(PoisonError::into_inner).get(url).cloned();
-        let chain = chain.ok_or(Fault::Unavailable)?;
+        let kept = self.chains.read().unwrap_or_else(PoisonError::into_inner).get(url).cloned();
+        let Some(Kept { chain, since }) = kept else {
+            self.want(url);
+            return Err(Fault::Unavailable);
+        };
+        let leaf = match self.trusted(&chain, at) {
+            // It may have been renewed under the same URL.
+            Err(_) if since.elapsed() >= STALE_AFTER && self.want(url) => return Err(Fault::Unavailable),
+            trusted => trusted?,
+        };
+        crypto::signed_by(&leaf.subject_public_key_info(), scheme, message, signed).map_err(|fault| match fault {
+            crypto::Fault::BadKey => Fault::Untrusted,
+            crypto::Fault::BadSignatureForm => Fault::BadSignatureForm,
+        })
+    }
+
+    fn want(&self, url: &str) -> bool {
+        self.wanted.as_ref().is_some_and(|wanted| wanted.ask(url))
+    }
+
+    /// The leaf of a chain that ends at one of the roots and goes by an accepted name.
+    fn trusted<'a>(&self, chain: &'a [CertificateDer<'static>], at: Duration) -> Result<EndEntityCert<'a>, Fault> {
         let (leaf, intermediates) = chain.split_first().ok_or(Fault::Unavailable)?;
         let leaf = EndEntityCert::try_from(leaf).map_err(|_| Fault::Untrusted)?;
         let (algorithms, usage) = (ALL_VERIFICATION_ALGS, KeyUsage::server_auth());
@@ -119,10 +189,7 @@ impl Certificates {
         if !self.names.is_empty() && !leaf.valid_dns_names().any(|name| self.accepts(name)) {
             return Err(Fault::Untrusted);
         }
-        crypto::signed_by(&leaf.subject_public_key_info(), scheme, message, signed).map_err(|fault| match fault {
-            crypto::Fault::BadKey => Fault::Untrusted,
-            crypto::Fault::BadSignatureForm => Fault::BadSignatureForm,
-        })
+        Ok(leaf)
     }
 
     /// Whether the URL is one that a certificate may come from: HTTPS at its own port, and nothing that readers of URLs take

@@ -6,6 +6,7 @@
 mod aliases;
 mod basic;
 mod batches;
+mod certificates;
 mod claims;
 mod crash;
 mod drain;
