@@ -156,24 +156,25 @@ async fn what_cannot_be_fetched_is_not_yet_there() {
     let (pem, _) = chain();
     let elsewhere = format!("HTTP/1.1 302 Found\r\nlocation: https://{HOST}/other\r\ncontent-length: 0\r\n\r\n");
     let large = ok(&(pem.clone() + &"\n".repeat(100_000)));
-    for wrong in
-        [elsewhere.into_bytes(), large, ok("no certificate"), b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n".to_vec()]
-    {
-        let host = Host::start(wrong).await;
-        let (gateway, upstream) = host.gateway(TRUST).await;
-        let refused = deliver(&gateway, &case("01-first.json")).await;
-        is_problem(&refused, 503, "plugin-unavailable");
-        assert!(refused.header("retry-after").is_some(), "{refused:?}");
-        // It is left alone for a while: anybody may name URLs.
-        is_problem(&deliver(&gateway, &case("01-first.json")).await, 503, "plugin-unavailable");
-        assert_eq!((host.asked(), upstream.count()), (1, 0));
-        host.say(ok(&pem));
-        eventually("the certificate is there", || async {
-            deliver(&gateway, &case("01-first.json")).await.status == 200
-        })
+    let nothing = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n".to_vec();
+    let all = [elsewhere.into_bytes(), large, ok("no certificate"), nothing];
+    // Beside one another, since each waits for the pause after a failure to end.
+    futures::future::join_all(all.map(|wrong| recovers(wrong, &pem))).await;
+}
+
+async fn recovers(wrong: Vec<u8>, pem: &str) {
+    let host = Host::start(wrong).await;
+    let (gateway, upstream) = host.gateway(TRUST).await;
+    let refused = deliver(&gateway, &case("01-first.json")).await;
+    is_problem(&refused, 503, "plugin-unavailable");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    // It is left alone for a while: anybody may name URLs.
+    is_problem(&deliver(&gateway, &case("01-first.json")).await, 503, "plugin-unavailable");
+    assert_eq!((host.asked(), upstream.count()), (1, 0));
+    host.say(ok(pem));
+    eventually("the certificate is there", || async { deliver(&gateway, &case("01-first.json")).await.status == 200 })
         .await;
-        assert_eq!((host.asked(), upstream.count()), (2, 1));
-    }
+    assert_eq!((host.asked(), upstream.count()), (2, 1));
 }
 
 /// A chain to a root that the route does not trust, or of another name, is not kept.
