@@ -73,7 +73,7 @@ impl Rig {
         );
         std::fs::write(path("onceward.toml"), text).unwrap();
         let config = load(Some(&dir.path().join("onceward.toml")), &Environment::default()).unwrap();
-        let routes = Arc::new(assemble::routes(&config).await.unwrap());
+        let routes = Arc::new(assemble::routes(&config, &assemble::engine(&config).unwrap()).await.unwrap());
         let of = |name: &str| Arc::clone(&routes.named("t", name).unwrap().plugin.now().unwrap().active);
         let deployed = Deployed { active: of("active"), previous: had.then(|| of("previous")) };
         routes.named("t", "active").unwrap().plugin.set(Some(deployed));

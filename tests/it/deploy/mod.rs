@@ -1,0 +1,9 @@
+//! Uploaded plugins, from the upload to live, through the real binary.
+
+// So that clippy knows these helpers for tests.
+#![cfg(test)]
+
+mod life;
+mod refusals;
+mod replicas;
+mod rig;
