@@ -121,7 +121,7 @@ impl Gateway {
         };
         let inspected =
             self.aside.inspect(&share.line, &runner.plugin, &runner.grant, &admitted.delivery, reserve).await;
-        let taken = Duration::from_micros(inspected.usage.wall_us.used);
+        let taken = Duration::from_micros(inspected.usage.wall_us.used) + inspected.teardown;
         share.called(from, reserved, taken, is_genuine(&inspected, runner.grant.allow_unsigned));
         runner.meters.called(&inspected);
         // What the plugin logs is told apart by this.

@@ -1,11 +1,13 @@
 //! Where calls run that take long: on threads of their own, so that nobody else's delivery waits behind them.
 //!
 //! A call begins on its delivery's core, where an honest one ends within microseconds. One that does not goes on here, and so do
-//! the next calls of its tenant from their beginning, until they are short again. The system runs these threads when no core wants
-//! the processor, and interrupts them at any instruction. Yielding at ticks alone would not do: a guest that fills its memory holds
-//! a thread for milliseconds between two ticks, and many that loop give way to one another more often than to the others.
+//! the next calls of its tenant from their beginning, until they are short again. The system interrupts these threads at any
+//! instruction, and they are fewer than the processors, so that a core that has work finds one free. Yielding at ticks alone would
+//! not do: a guest that fills its memory holds a thread for milliseconds between two ticks, and many that loop give way to one
+//! another more often than to the others. The threads have the priority of all others: one that is put off while it holds the lock
+//! of the process's memory puts everybody off.
 //!
-//! Tenants take turns, one call each. A call that has begun runs to its end, so that a tenant holds no more of the host's slots and
+//! Tenants take turns, a tick each. A tenant's own calls run one after the other, so that it holds no more of the host's slots and
 //! memory than there are threads, and no guest that waits for its turn is half run.
 
 use std::collections::VecDeque;
@@ -16,12 +18,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::future::{Either, select};
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 use super::call::{Grant, Inspected};
@@ -30,14 +31,11 @@ use super::host::processor_time;
 use super::load::Plugin;
 use crate::event::Delivery;
 
-/// What a call may use of its core's processor time: ten times what an honest one needs for an event of a few KiB.
+/// What a call may use of its core's processor time: many times what an honest one needs for an event of a few KiB.
 const QUANTUM: Duration = Duration::from_millis(2);
 
 /// How long after a long call a tenant's next ones begin here.
 const SLOW_FOR: Duration = Duration::from_secs(1);
-
-/// How much the threads stand back for the cores.
-const NICENESS: i32 = 10;
 
 /// The threads. Cheap to clone; they end with the last clone.
 #[derive(Clone)]
@@ -64,16 +62,20 @@ pub struct Line {
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Aside {
-    /// Starts so many threads.
+    /// Starts the threads beside so many cores: half as many.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(threads: NonZeroUsize) -> io::Result<Self> {
+    pub fn start(cores: NonZeroUsize) -> io::Result<Self> {
         let owner = Owner { shared: Arc::default(), began: Instant::now() };
-        for number in 0..threads.get() {
+        for number in 0..cores.get().div_ceil(2) {
             let shared = Arc::clone(&owner.shared);
-            let runtime = Builder::new_current_thread().build()?;
-            thread::Builder::new().name(format!("plugins-{number}")).spawn(move || work(&shared, &runtime))?;
+            let work = move || {
+                while let Some(task) = shared.next() {
+                    task.run();
+                }
+            };
+            thread::Builder::new().name(format!("plugins-{number}")).spawn(work)?;
         }
         Ok(Self(Arc::new(owner)))
     }
@@ -94,9 +96,10 @@ impl Aside {
         };
         let inspected = self.run(line, call, slow).await.unwrap_or_else(|| {
             let lost = Failure::new(FailureKind::Host, Stage::Verify, "the host lost the call");
-            Inspected { result: Err(lost), verified: false, usage: super::Usage::default(), log: Vec::new() }
+            let usage = super::Usage::default();
+            Inspected { result: Err(lost), verified: false, usage, teardown: Duration::ZERO, log: Vec::new() }
         });
-        if Duration::from_micros(inspected.usage.wall_us.used) >= QUANTUM {
+        if self.is_slow(line) && Duration::from_micros(inspected.usage.wall_us.used) >= QUANTUM {
             self.slow(line);
         }
         inspected
@@ -124,7 +127,7 @@ impl Aside {
         self.slow(line);
         slow();
         let (mut tell, told) = oneshot::channel();
-        let job = Box::pin(async move {
+        let job: Job = Box::pin(async move {
             let done = match select(pin!(tell.closed()), call).await {
                 Either::Left(_) => return,
                 Either::Right((done, _)) => done,
@@ -132,7 +135,8 @@ impl Aside {
             // Nobody waits any more, at this very moment.
             let _ = tell.send(done);
         });
-        self.0.shared.queue().push(line, job);
+        let task = Task { line: Arc::clone(line), shared: Arc::clone(&self.0.shared), job: Mutex::new(Some(job)) };
+        self.0.shared.queue().push(Arc::new(task), false);
         self.0.shared.more.notify_one();
         told.await.ok()
     }
@@ -164,23 +168,43 @@ async fn once_woken() {
     std::future::poll_fn(|_| if std::mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
-/// One thread.
-fn work(shared: &Shared, runtime: &Runtime) {
-    // The system may know no such thing; then these threads only share the processor evenly.
-    let _ = rustix::process::setpriority_process(None, NICENESS);
-    while let Some(job) = shared.next() {
+/// A call that runs here, a tick at a time.
+struct Task {
+    line: Arc<Line>,
+    shared: Arc<Shared>,
+    /// None: it has ended.
+    job: Mutex<Option<Job>>,
+}
+
+impl Task {
+    fn run(self: &Arc<Self>) {
+        // It may be woken, and so taken by another thread, before this poll has ended: that one waits for the lock.
+        let mut job = self.job.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(call) = job.as_mut() else { return };
+        let waker = Waker::from(Arc::clone(self));
         // A call turns its own panics into failures. Whatever panics beside it costs that call alone.
-        let _ = catch_unwind(AssertUnwindSafe(|| runtime.block_on(job)));
+        let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(&mut Context::from_waker(&waker))));
+        if !matches!(polled, Ok(Poll::Pending)) {
+            *job = None;
+        }
+    }
+}
+
+impl Wake for Task {
+    /// It goes on in its tenant's next turn, before the calls that have not begun.
+    fn wake(self: Arc<Self>) {
+        self.shared.queue().push(Arc::clone(&self), true);
+        self.shared.more.notify_one();
     }
 }
 
 impl Shared {
-    /// Waits for a job; none when there will be no more.
-    fn next(&self) -> Option<Job> {
+    /// Waits for a call; none when there will be no more.
+    fn next(&self) -> Option<Arc<Task>> {
         let mut queue = self.queue();
         loop {
-            if let Some(job) = queue.pop() {
-                return Some(job);
+            if let Some(task) = queue.pop() {
+                return Some(task);
             }
             if queue.closed {
                 return None;
@@ -190,7 +214,7 @@ impl Shared {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Jobs only, each whole: after a panic elsewhere they are still right.
+        // Calls only, each whole: after a panic elsewhere they are still right.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -199,25 +223,27 @@ impl Shared {
 /// waits for one call at a time, so that bounds this too.
 #[derive(Default)]
 struct Queue {
-    lines: VecDeque<(Arc<Line>, VecDeque<Job>)>,
+    lines: VecDeque<(Arc<Line>, VecDeque<Arc<Task>>)>,
     closed: bool,
 }
 
 impl Queue {
-    fn push(&mut self, line: &Arc<Line>, job: Job) {
-        match self.lines.iter_mut().find(|(known, _)| Arc::ptr_eq(known, line)) {
-            Some((_, jobs)) => jobs.push_back(job),
-            None => self.lines.push_back((Arc::clone(line), [job].into())),
+    /// In its tenant's next turn: before the tenant's other calls, or after them.
+    fn push(&mut self, task: Arc<Task>, first: bool) {
+        match self.lines.iter_mut().find(|(line, _)| Arc::ptr_eq(line, &task.line)) {
+            Some((_, tasks)) if first => tasks.push_front(task),
+            Some((_, tasks)) => tasks.push_back(task),
+            None => self.lines.push_back((Arc::clone(&task.line), [task].into())),
         }
     }
 
-    fn pop(&mut self) -> Option<Job> {
-        let (line, mut jobs) = self.lines.pop_front()?;
-        let job = jobs.pop_front();
-        if !jobs.is_empty() {
-            self.lines.push_back((line, jobs));
+    fn pop(&mut self) -> Option<Arc<Task>> {
+        let (line, mut tasks) = self.lines.pop_front()?;
+        let task = tasks.pop_front();
+        if !tasks.is_empty() {
+            self.lines.push_back((line, tasks));
         }
-        job
+        task
     }
 }
 
@@ -225,27 +251,43 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn runtime() -> Runtime {
-        Builder::new_current_thread().enable_time().build().unwrap()
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().build().unwrap()
     }
 
-    /// A tenant with many calls does not keep another one's from running.
+    /// A tenant with many calls does not keep another one's from running, nor does a long call; and one has at most one begun.
     #[test]
     fn tenants_take_turns() {
         let ran = Arc::<Mutex<Vec<&str>>>::default();
-        let job = |name: &'static str| -> Job {
+        let shared = Arc::<Shared>::default();
+        let push = |line: &Arc<Line>, name: &'static str, slices: u32| {
             let ran = Arc::clone(&ran);
-            Box::pin(async move { ran.lock().unwrap().push(name) })
+            let job: Job = Box::pin(async move {
+                for _ in 0..slices {
+                    ran.lock().unwrap().push(name);
+                    tokio::task::yield_now().await;
+                }
+            });
+            let task = Task { line: Arc::clone(line), shared: Arc::clone(&shared), job: Mutex::new(Some(job)) };
+            shared.queue().push(Arc::new(task), false);
         };
         let (loud, quiet) = (Arc::<Line>::default(), Arc::<Line>::default());
-        let mut queue = Queue::default();
-        (0..3).for_each(|_| queue.push(&loud, job("loud")));
-        (0..2).for_each(|_| queue.push(&quiet, job("quiet")));
-        let runtime = runtime();
-        while let Some(job) = queue.pop() {
-            runtime.block_on(job);
+        push(&loud, "loud 1", 3);
+        push(&loud, "loud 2", 1);
+        push(&quiet, "quiet 1", 1);
+        push(&quiet, "quiet 2", 1);
+        loop {
+            let Some(task) = shared.queue().pop() else { break };
+            task.run();
         }
-        assert_eq!(*ran.lock().unwrap(), ["loud", "quiet", "loud", "quiet", "loud"]);
+        let expected = ["loud 1", "quiet 1", "loud 1", "quiet 2", "loud 1", "loud 2"];
+        let mut told = ran.lock().unwrap().clone();
+        // The turn in which a call finds that it has ended is nobody's slice.
+        assert_eq!(told.len(), expected.len());
+        told.sort_by_key(|name| !name.starts_with("loud"));
+        assert_eq!(told, ["loud 1", "loud 1", "loud 1", "loud 2", "quiet 1", "quiet 2"], "in order within a tenant");
+        assert_eq!(ran.lock().unwrap()[..2], ["loud 1", "quiet 1"]);
+        assert!(ran.lock().unwrap().iter().position(|name| *name == "quiet 2") < Some(5));
     }
 
     fn spin(time: Duration) {

@@ -12,7 +12,7 @@ use super::bindings::{Disposition, Fault, Guest, Prepared, Taken, Verdict};
 use super::certificates::Certificates;
 use super::engine::{MEMORY_MAX, Shared};
 use super::failure::{Failure, FailureKind, Stage};
-use super::host::{Ctx, LogLine, Meter, Metered, Usage, Used};
+use super::host::{Ctx, LogLine, Meter, Metered, Usage, Used, processor_time};
 use super::load::Plugin;
 use super::ticker::Running;
 use crate::event::{Delivery, Event, PluginReply, Secret};
@@ -102,6 +102,8 @@ pub struct Inspected {
     pub verified: bool,
     /// What it used.
     pub usage: Usage,
+    /// Processor time of taking the instance down: giving back what memory it touched is work too, and no guest's own.
+    pub teardown: Duration,
     /// What it logged: for [`Plugin::report`].
     pub log: Vec<LogLine>,
 }
@@ -213,7 +215,10 @@ impl Plugin {
         let result = call.guarded(Stage::Verify, work).await;
         let usage = call.usage();
         let log = std::mem::take(&mut call.store.data_mut().log.lines);
-        Inspected { result, verified, usage, log }
+        let begun = processor_time();
+        drop(call);
+        let teardown = processor_time().saturating_sub(begun);
+        Inspected { result, verified, usage, teardown, log }
     }
 }
 

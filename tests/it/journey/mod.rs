@@ -15,7 +15,6 @@ mod identity;
 mod journal;
 mod kept;
 mod limits;
-mod neighbours;
 mod plugins;
 mod policies;
 mod postgres_faults;
