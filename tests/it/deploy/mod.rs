@@ -3,6 +3,7 @@
 // So that clippy knows these helpers for tests.
 #![cfg(test)]
 
+mod bucket;
 mod life;
 mod refusals;
 mod replicas;

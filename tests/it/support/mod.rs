@@ -12,6 +12,7 @@ pub mod proxy;
 pub mod redis;
 pub mod redis_groups;
 pub mod relay;
+pub mod s3;
 pub mod upstream;
 
 use std::time::{Duration, Instant};
