@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod bucket;
+mod cli;
 mod life;
 mod refusals;
 mod replicas;
