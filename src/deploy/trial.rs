@@ -183,3 +183,29 @@ fn same_key(one: &Event, two: &Event) -> bool {
 fn share_alias(one: &Event, two: &Event) -> bool {
     one.aliases.iter().any(|alias| two.aliases.contains(alias))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::Used;
+
+    fn inspected(why: &str, verified: bool, fuel: u64) -> Inspected {
+        let usage = Usage { fuel: Used { used: fuel, limit: 9 }, ..Usage::default() };
+        Inspected { result: Ok(Inspection::Pass(why.to_owned())), verified, usage, log: Vec::new() }
+    }
+
+    /// No guest can do this as long as it has neither clock nor chance; the gate looks all the same.
+    #[test]
+    fn a_second_run_must_decide_and_cost_the_same() {
+        let first = inspected("a", true, 5);
+        assert_eq!(difference(&first, &inspected("a", true, 5)), None);
+        for (again, said) in [
+            (inspected("b", true, 5), "decided otherwise"),
+            (inspected("a", false, 5), "decided otherwise"),
+            (inspected("a", true, 6), "used 6 fuel, the first one 5"),
+        ] {
+            let told = difference(&first, &again).unwrap();
+            assert!(told.contains(said), "{told}");
+        }
+    }
+}
