@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt;
@@ -22,6 +22,7 @@ use crate::gateway::{Body, Gateway};
 use crate::telemetry::metrics::{self, Metrics};
 
 mod auth;
+mod captures;
 mod events;
 mod health;
 mod openapi;
@@ -75,6 +76,7 @@ impl Api {
             .route(&verb("release"), post(verbs::release))
             .route(&verb("succeed"), post(verbs::succeed))
             .route(&verb("redeliver"), post(verbs::redeliver))
+            .route("/v1/tenants/{tenant}/routes/{route}/captures", delete(captures::erase))
             .fallback(problem::not_found)
             .method_not_allowed_fallback(problem::method_not_allowed)
             // Outermost, so that who may not see a path does not learn which methods it has either.

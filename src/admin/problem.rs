@@ -28,6 +28,8 @@ pub enum Problem {
     Conflict(String),
     /// 503.
     Store(StoreError),
+    /// 500: the log says why.
+    Internal,
 }
 
 impl Problem {
@@ -71,6 +73,12 @@ impl Problem {
                 "store-unavailable",
                 "The store cannot answer",
                 "Nothing is known to have changed. Look at the event, then try again.".to_owned(),
+            ),
+            Self::Internal => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal",
+                "The gateway could not do that",
+                "It is the gateway's own fault; its log says more.".to_owned(),
             ),
         }
     }

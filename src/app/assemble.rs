@@ -46,7 +46,7 @@ pub async fn routes(config: &Config) -> Result<Routes, AppError> {
             }
         };
         let meters = Arc::new(RouteMeters::new(&route.tenant, &route.name));
-        let code = runner.map(|runner| Deployed { active: Arc::new(runner) });
+        let code = runner.map(|runner| Deployed { active: Arc::new(runner), shadow: None });
         routes.push(Route { config: served(route), plugin: Slot::new(code), meters });
     }
     if !faults.is_empty() {

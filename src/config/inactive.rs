@@ -46,7 +46,6 @@ fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
     let certificates_set =
         !certificates.hosts.is_empty() || !certificates.names.is_empty() || certificates.roots.is_some();
     note("plugin", "a plugin uploaded by its tenant", matches!(route.plugin, PluginRef::Uploaded { .. }));
-    note("capture", "the capture of requests", route.capture.is_some());
     note("certificates", "verification by certificate", certificates_set);
     let previous = policy.plugin_failure == OnPluginFailure::Previous;
     note("idempotency.plugin_failure", "a fall back to a plugin's previous version", previous);

@@ -109,3 +109,17 @@ pub fn operator(by: &str, key: &ScopeKey, verb: Verb, result: &str, claim: Optio
         "an operator's verb"
     );
 }
+
+/// An operator deleted what a route had captured on this machine.
+pub fn captures_erased(by: &str, tenant: &str, route: &str, erased: usize) {
+    tracing::info!(
+        target: "onceward::audit",
+        kind = "operator",
+        by,
+        tenant,
+        route,
+        verb = "erase-captures",
+        erased,
+        "captured requests were deleted"
+    );
+}

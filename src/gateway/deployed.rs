@@ -11,6 +11,7 @@ use crate::plugin::{Grant, Plugin};
 
 use super::identity::KeySpace;
 use super::meters::PluginMeters;
+use super::shadow::Shadow;
 
 /// A plugin's version with what a route grants it.
 pub struct Runner {
@@ -30,6 +31,8 @@ pub struct Runner {
 pub struct Deployed {
     /// Reads the deliveries.
     pub active: Arc<Runner>,
+    /// Reads them beside it, to be compared.
+    pub shadow: Option<Arc<Shadow>>,
 }
 
 /// A route's code; none while its tenant has no active version.

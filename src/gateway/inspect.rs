@@ -14,6 +14,7 @@ use super::deployed::Runner;
 use super::identity::{Identity, Unidentifiable};
 use super::rejection::Rejection;
 use super::reply::Reply;
+use super::shadow::is_genuine;
 use super::trail::Trail;
 
 /// What the plugin made of a delivery.
@@ -44,6 +45,12 @@ impl Gateway {
             tracing::info_span!("plugin", event = trail.event, tenant = route.config.tenant, route = route.config.name);
         let inspected = runner.plugin.inspect(&runner.grant, &admitted.delivery).instrument(span).await;
         runner.meters.called(&inspected);
+        if is_genuine(&inspected) {
+            self.captures.offer(admitted, &trail.event);
+            if let Some(shadow) = &admitted.code.shadow {
+                shadow.offer(admitted, &inspected, &trail.event);
+            }
+        }
         let refuse = route.refuse_status();
         match inspected.result {
             Ok(Inspection::Events(events)) => Ok(Inspected::Events(Reading { runner: Arc::clone(runner), events })),
@@ -89,14 +96,8 @@ impl Gateway {
 impl Reading {
     /// The events' identities, in their order.
     pub(super) fn identify(&self, admitted: &Admitted) -> Result<Vec<Identity>, Unidentifiable> {
-        if self.events.is_empty() {
-            return Err(Unidentifiable::NoKey);
-        }
-        let (space, delivery) = (&self.runner.space, &admitted.delivery);
-        let ids = self.events.iter().map(|event| Identity::of(space, &self.runner.version, delivery, event));
-        // A body with several events names none of them.
-        let named_by_body = admitted.route.config.policy.body_alias && self.events.len() == 1;
-        ids.map(|id| id.map(|id| if named_by_body { id.with_body(space, delivery) } else { id })).collect()
+        let named_by_body = admitted.route.config.policy.body_alias;
+        Identity::all(&self.runner.space, &self.runner.version, &admitted.delivery, &self.events, named_by_body)
     }
 
     /// What the route wants of a delivery without a key: its body's digest as the key, or a forward without dedupe.

@@ -13,6 +13,7 @@ pub mod audit;
 pub mod batch;
 pub mod beside;
 pub mod canonical_json;
+pub mod capture;
 pub mod claiming;
 pub mod claims;
 pub mod complete;
@@ -37,12 +38,14 @@ pub mod rejection;
 pub mod reply;
 pub mod rfc3339;
 pub mod route;
+pub mod shadow;
 pub mod trail;
 pub mod upstream;
 pub mod waiters;
 pub mod watch;
 
 use admission::{Admitted, Limits};
+use capture::Captures;
 use dedupe::Dedupe;
 use forward::Forward;
 use limits::Rates;
@@ -84,6 +87,8 @@ pub struct Gateway {
     pub upstreams: Upstreams,
     /// This core's store handle, and what all cores share.
     pub dedupe: Dedupe,
+    /// What routes keep of their requests, shared with the other cores.
+    pub captures: Captures,
     /// What is counted of requests without a route.
     pub unrouted: Arc<RouteMeters>,
 }

@@ -300,7 +300,10 @@ fn restore(route: &Arc<Route>, kept: &[u8]) -> Result<Admitted, NotDone> {
     let unsendable = |why: String| NotDone::Unsendable(format!("{why}; release the event, then let the sender resend"));
     let written = keep::read_back(kept).map_err(|why| unsendable(why.to_string()))?;
     match written.events {
-        1 => Ok(written.into_admitted(Arc::clone(route))),
+        1 => match route.plugin.now() {
+            Some(code) => Ok(written.into_admitted(Arc::clone(route), code)),
+            None => Err(unsendable("its route has no active plugin".to_owned())),
+        },
         // Sent under one event's key, it would carry the others along, which may have been forwarded.
         events => Err(unsendable(format!("the kept request carries {events} events"))),
     }

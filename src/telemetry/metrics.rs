@@ -75,5 +75,10 @@ fn describe() {
     histogram!("onceward_plugin_seconds", "Time of one plugin call, without the time that others ran.");
     histogram!("onceward_plugin_fuel", "Units of work of one plugin call.");
     counter!("onceward_plugin_failures_total", "Plugin calls without a verdict.");
+    counter!(
+        "onceward_plugin_shadow_total",
+        "Deliveries that a candidate read beside the active version, by what differs most."
+    );
+    counter!("onceward_captures_total", "Requests of routes that capture, by whether they were kept.");
     gauge!("onceward_config_generation", "Configurations that were put into force since the start.");
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Delivery;
 use crate::gateway::admission::{Admitted, Sender};
+use crate::gateway::deployed::Deployed;
 use crate::gateway::route::{Captures, Route, decoded};
 
 /// The first byte of all that is written down by this version.
@@ -36,9 +37,9 @@ pub struct Written {
 pub struct Unreadable;
 
 impl Written {
-    /// As if it had just come in by `route`.
-    pub fn into_admitted(self, route: Arc<Route>) -> Admitted {
-        Admitted { route, captures: self.captures, delivery: self.delivery, sender: self.sender }
+    /// As if it had just come in by `route`, which `code` serves.
+    pub fn into_admitted(self, route: Arc<Route>, code: Arc<Deployed>) -> Admitted {
+        Admitted { route, code, captures: self.captures, delivery: self.delivery, sender: self.sender }
     }
 }
 

@@ -8,6 +8,6 @@ mod cli;
 mod explain;
 mod metrics;
 mod redeliver;
-mod rig;
+pub mod rig;
 mod verbs;
 mod watch;

@@ -10,4 +10,4 @@ pub mod guest;
 mod hostile;
 mod loading;
 mod providers;
-mod support;
+pub mod support;
