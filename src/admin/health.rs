@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde_json::json;
 
+use crate::gateway::breaker;
 use crate::gateway::watch::Standing;
 
 use super::Api;
@@ -55,11 +56,13 @@ pub(super) async fn readyz(State(api): State<Api>) -> impl IntoResponse {
         unready.push(format!("the store {}", error.kind));
     }
     unready.extend(found.unready.iter().cloned());
+    let mut degraded = found.degraded.clone();
+    degraded.extend(breaker::reasons(&api.gateway.routes));
     let say = |status, reasons: Vec<String>| Json(json!({ "status": status, "reasons": reasons }));
     if !unready.is_empty() {
         (StatusCode::SERVICE_UNAVAILABLE, say("not-ready", unready))
-    } else if !found.degraded.is_empty() {
-        (StatusCode::OK, say("degraded", found.degraded.clone()))
+    } else if !degraded.is_empty() {
+        (StatusCode::OK, say("degraded", degraded))
     } else {
         (StatusCode::OK, Json(json!({ "status": "ready" })))
     }

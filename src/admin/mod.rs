@@ -18,7 +18,7 @@ use http_body_util::BodyExt;
 use tower_service::Service;
 
 use crate::config::model::Token;
-use crate::gateway::{Body, Gateway};
+use crate::gateway::{Body, Gateway, breaker};
 use crate::telemetry::metrics::{self, Metrics};
 
 mod auth;
@@ -89,5 +89,6 @@ impl Api {
 #[utoipa::path(get, path = "/metrics", responses((status = 200, description = "Prometheus text.")))]
 async fn measured(State(api): State<Api>) -> impl IntoResponse {
     api.gateway.routes.all().iter().for_each(|route| route.meters.refresh());
+    breaker::refresh(&api.gateway.routes);
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], api.metrics.render())
 }

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::config::Fault;
 use crate::config::model::{self, Config, Mode, PluginRef, Unsigned};
 use crate::event::PluginVersion;
+use crate::gateway::breaker::Breakers;
 use crate::gateway::deployed::{Deployed, Runner, Slot};
 use crate::gateway::identity::KeySpace;
 use crate::gateway::meters::{PluginMeters, RouteMeters};
@@ -26,6 +27,7 @@ use super::AppError;
 /// cannot stand beside another one.
 pub async fn routes(config: &Config) -> Result<Routes, AppError> {
     let engine = Engine::new(Settings { max_body: config.server.max_body, ..Settings::default() })?;
+    let breakers = Breakers::default();
     let mut loaded: HashMap<&PluginRef, Result<Option<Plugin>, String>> = HashMap::new();
     let mut routes = Vec::new();
     let mut faults = Vec::new();
@@ -33,7 +35,7 @@ pub async fn routes(config: &Config) -> Result<Routes, AppError> {
         let plugin = loaded.entry(&route.plugin).or_insert_with(|| load(&engine, &route.plugin));
         let runner = match plugin {
             Ok(None) => None,
-            Ok(Some(plugin)) => match runner(config, route, plugin).await {
+            Ok(Some(plugin)) => match runner(config, route, plugin, &breakers).await {
                 Ok(runner) => Some(runner),
                 Err(found) => {
                     faults.extend(found.into_iter().map(|(key, text)| Fault::new(format!("routes[{at}].{key}"), text)));
@@ -46,7 +48,7 @@ pub async fn routes(config: &Config) -> Result<Routes, AppError> {
             }
         };
         let meters = Arc::new(RouteMeters::new(&route.tenant, &route.name));
-        let code = runner.map(|runner| Deployed { active: Arc::new(runner), shadow: None });
+        let code = runner.map(|runner| Deployed { active: Arc::new(runner), previous: None, shadow: None });
         routes.push(Route { config: served(route), plugin: Slot::new(code), meters });
     }
     if !faults.is_empty() {
@@ -95,13 +97,19 @@ fn load(engine: &Engine, plugin: &PluginRef) -> Result<Option<Plugin>, String> {
 }
 
 /// A plugin for a route, or each fault with its key below the route.
-async fn runner(config: &Config, route: &model::Route, plugin: &Plugin) -> Result<Runner, Vec<(String, String)>> {
+async fn runner(
+    config: &Config,
+    route: &model::Route,
+    plugin: &Plugin,
+    breakers: &Breakers,
+) -> Result<Runner, Vec<(String, String)>> {
     let grant = grant(config, route, plugin).await?;
     let version = version(plugin, &grant);
     let meters = PluginMeters::new(&version.name);
     let namespace = plugin.descriptor().key_namespace.clone();
     let space = KeySpace { tenant: route.tenant.clone(), scope: route.scope.clone(), namespace };
-    Ok(Runner { version, plugin: plugin.clone(), grant: Arc::new(grant), space, meters })
+    let breaker = breakers.of(&route.tenant, plugin.version());
+    Ok(Runner { version, plugin: plugin.clone(), grant: Arc::new(grant), space, meters, breaker })
 }
 
 /// What the route gives its plugin, or each fault with its key below the route.

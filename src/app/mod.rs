@@ -31,6 +31,7 @@ use crate::gateway::upstream::Upstreams;
 use crate::gateway::watch::{Unfit, Watch};
 use crate::idempotency::policy::OnStoreDown;
 use crate::plugin::HostError;
+use crate::plugin::aside::Aside;
 use crate::server::{self, Bound, Core, Escapes, Handler, Refused, Settings};
 use crate::store::{Backend, OpenError, SealedStores, SealingKeys, Stores};
 use crate::telemetry::metrics::Metrics;
@@ -147,6 +148,7 @@ pub async fn run(
     watch.first().await?;
     let health = Health::new(watch.standing());
     let rates = Rates::new(&config.server, &config.tenants);
+    let aside = Aside::start(Settings::from(&config.server).cores)?;
     let mut background = JoinSet::new();
     background.spawn(watch.run());
     background.spawn(tidy(metrics.clone()));
@@ -159,7 +161,7 @@ pub async fn run(
     background.spawn(journal.clone().keep(stores.handle()));
     let unrouted = Arc::new(RouteMeters::new("", ""));
     let shared = Shared::new(keyring, journal);
-    let parts = Parts { rates, shared, captures, routes, stores, unrouted, config: Arc::new(config) };
+    let parts = Parts { rates, aside, shared, captures, routes, stores, unrouted, config: Arc::new(config) };
     let drain = parts.config.server.drain;
     let admin = serve_admin(listeners.admin, parts.clone(), health.clone(), metrics).await?;
     let settings = Settings::from(&parts.config.server);
@@ -194,6 +196,7 @@ struct Parts {
     stores: Arc<SealedStores>,
     shared: Shared,
     rates: Rates,
+    aside: Aside,
     captures: Captures,
     unrouted: Arc<RouteMeters>,
 }
@@ -207,6 +210,7 @@ impl Parts {
             dedupe: Dedupe::new(self.stores.handle(), self.shared, tasks),
             routes: self.routes,
             rates: self.rates,
+            aside: self.aside,
             captures: self.captures,
             unrouted: self.unrouted,
         })

@@ -256,6 +256,8 @@ impl Bench {
 
     /// Runs a case in a fresh instance.
     pub fn run(&self, case: &Prepared) -> Inspected {
-        self.runtime.block_on(self.plugin.inspect(&case.grant, &case.delivery))
+        let inspected = self.runtime.block_on(self.plugin.inspect(&case.grant, &case.delivery));
+        self.plugin.report(&inspected.log);
+        inspected
     }
 }

@@ -2,7 +2,6 @@
 
 use super::fault::Notice;
 use super::model::{Config, Limits, PluginRef, Route};
-use crate::idempotency::policy::OnPluginFailure;
 
 /// How every text about such a feature ends.
 pub(super) const NOT_ACTIVE: &str = "is not active in this version";
@@ -24,11 +23,9 @@ pub fn inactive(config: &Config) -> Vec<Notice> {
     let key = str::to_owned;
     note(key("plugins.registry"), "the registry of uploaded plugins", config.plugin_registry != REGISTRY_DEFAULT);
     for (name, tenant) in &config.tenants {
-        let Limits { rate: _, concurrency, plugin_time, versions, code, uploads } = tenant.limits;
+        let Limits { rate: _, concurrency: _, plugin_time: _, versions, code, uploads } = tenant.limits;
         let default = Limits::DEFAULT;
         let limit = |key: &str| format!("tenants.{name}.limits.{key}");
-        note(limit("concurrency"), "a tenant's concurrency", concurrency != default.concurrency);
-        note(limit("plugin_time"), "a tenant's share of plugin time", plugin_time != default.plugin_time);
         note(limit("versions"), "a limit on uploaded versions", versions != default.versions);
         note(limit("code"), "a limit on uploaded code", code != default.code);
         note(limit("uploads"), "a rate of uploads", uploads != default.uploads);
@@ -41,12 +38,9 @@ pub fn inactive(config: &Config) -> Vec<Notice> {
 }
 
 fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
-    let policy = &route.policy;
     let certificates = &route.certificates;
     let certificates_set =
         !certificates.hosts.is_empty() || !certificates.names.is_empty() || certificates.roots.is_some();
     note("plugin", "a plugin uploaded by its tenant", matches!(route.plugin, PluginRef::Uploaded { .. }));
     note("certificates", "verification by certificate", certificates_set);
-    let previous = policy.plugin_failure == OnPluginFailure::Previous;
-    note("idempotency.plugin_failure", "a fall back to a plugin's previous version", previous);
 }

@@ -8,6 +8,7 @@ use crate::idempotency::Claim;
 use crate::idempotency::history::Verb;
 use crate::idempotency::record::UnknownReason;
 
+use super::breaker::Change;
 use super::dedupe::Held;
 
 /// The counters of this file that have a tenant and a route.
@@ -45,6 +46,22 @@ pub fn second_forward(held: &Held) {
 pub fn lease_lost(held: &Held, by: Option<u64>) {
     count("onceward_lease_lost_total", held);
     about!(warn, "lease_lost", held, "another owner has the event", by = by);
+}
+
+/// A version of a plugin is left alone, or serves again.
+pub(super) fn breaker(tenant: &str, plugin: &str, version: &str, change: Change) {
+    const NAME: &str = "onceward_plugin_breaker_transitions_total";
+    let to = if change == Change::On { "on" } else { "off" };
+    counter!(NAME, "tenant" => tenant.to_owned(), "plugin" => plugin.to_owned(), "to" => to).increment(1);
+    match change {
+        Change::Off { calls, failures } => tracing::error!(
+            target: "onceward::audit", kind = "breaker_off", tenant, plugin, version, calls, failures,
+            "the plugin fails too often: its previous version serves if there is one, else its deliveries are refused"
+        ),
+        Change::On => tracing::warn!(
+            target: "onceward::audit", kind = "breaker_on", tenant, plugin, version, "the plugin serves again"
+        ),
+    }
 }
 
 /// Nobody knows whether an attempt took effect.

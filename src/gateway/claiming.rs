@@ -200,6 +200,9 @@ impl Asking<'_> {
         let Some(waiter) = self.dedupe.shared.waiters.enter(&at.key.tenant, at.key.digest()) else {
             return Ok(Begin::Busy { after, status });
         };
+        if let Some(place) = self.terms.place {
+            place.give_up();
+        }
         let mut pause = Duration::from_millis(50);
         let mut woken = std::pin::pin!(waiter.done.notified());
         woken.as_mut().enable();

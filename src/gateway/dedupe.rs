@@ -16,6 +16,7 @@ use super::claiming::Asking;
 use super::identity::Identity;
 use super::journal::Journal;
 use super::keyring::Keyring;
+use super::limits::Place;
 use super::trail::Trail;
 use super::waiters::Waiters;
 
@@ -55,6 +56,8 @@ pub struct Terms<'a> {
     pub with_claim: Option<Bytes>,
     /// Written to the quarantine of a mismatch.
     pub with_mismatch: Option<Bytes>,
+    /// Given up while the delivery only waits for another one.
+    pub place: Option<&'a Place>,
 }
 
 /// What a delivery gets.

@@ -9,6 +9,7 @@ use arc_swap::ArcSwapOption;
 use crate::event::PluginVersion;
 use crate::plugin::{Grant, Plugin};
 
+use super::breaker::Breaker;
 use super::identity::KeySpace;
 use super::meters::PluginMeters;
 use super::shadow::Shadow;
@@ -25,14 +26,25 @@ pub struct Runner {
     pub space: KeySpace,
     /// What is counted of it.
     pub meters: PluginMeters,
+    /// Whether it fails too often to be run.
+    pub breaker: Breaker,
 }
 
 /// What serves a route.
 pub struct Deployed {
     /// Reads the deliveries.
     pub active: Arc<Runner>,
+    /// Served before that one, and stands in for it where it fails.
+    pub previous: Option<Arc<Runner>>,
     /// Reads them beside it, to be compared.
     pub shadow: Option<Arc<Shadow>>,
+}
+
+impl Deployed {
+    /// The previous version, if it does not fail itself.
+    pub fn healthy_previous(&self) -> Option<&Arc<Runner>> {
+        self.previous.as_ref().filter(|previous| !previous.breaker.is_off())
+    }
 }
 
 /// A route's code; none while its tenant has no active version.

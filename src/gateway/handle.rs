@@ -45,12 +45,15 @@ impl Gateway {
 
     /// From a whole delivery to its answer.
     async fn journey(self: &Arc<Self>, admitted: &Admitted, trail: &mut Trail) -> Result<Reply, Rejection> {
+        let share = self.rates.of(&admitted.route.config.tenant);
+        // From its whole body on, so that a slow sender takes no place; given up while it only waits for another request's answer.
+        let place = share.begin().await.map_err(|reached| trail.limited(reached))?;
         let reading = match self.inspect(admitted, trail).await? {
             Inspected::Events(reading) => reading,
             Inspected::Respond(reply) => return Ok(reply),
             Inspected::Pass => return self.forward_undeduped(admitted, trail).await,
         };
-        self.rates.verified(&admitted.route.config.tenant, reading.events.len())?;
+        share.verified(reading.events.len()).map_err(|reached| trail.limited(reached))?;
         let ids = match reading.identify(admitted) {
             Ok(ids) => ids,
             Err(missing) => match reading.without_key(admitted, &missing, trail)? {
@@ -62,7 +65,7 @@ impl Gateway {
         trail.identified(Identity::readable(&ids));
         let observed = admitted.route.config.mode == Mode::Observe;
         fail::fail_point!("claim.before");
-        let begin = match self.dedupe.begin(&owner, &ids, admitted.terms(ids.len()), trail).await {
+        let begin = match self.dedupe.begin(&owner, &ids, admitted.terms(ids.len(), &place), trail).await {
             Ok(begin) => begin,
             Err(error) => {
                 trail.undecided(&error);

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tracing::Instrument;
-
 use crate::event::Event;
 use crate::idempotency::policy::{OnMissingKey, OnPluginFailure};
 use crate::plugin::{FailureKind, Inspection, PluginFault};
@@ -14,7 +12,7 @@ use super::deployed::Runner;
 use super::identity::{Identity, Unidentifiable};
 use super::rejection::Rejection;
 use super::reply::Reply;
-use super::shadow::is_genuine;
+use super::shadow::is_evidence;
 use super::trail::Trail;
 
 /// What the plugin made of a delivery.
@@ -39,21 +37,17 @@ impl Gateway {
     /// Verifies the sender, then reads the events, in one fresh instance of the route's plugin.
     pub(super) async fn inspect(&self, admitted: &Admitted, trail: &mut Trail) -> Result<Inspected, Rejection> {
         let route = &admitted.route;
-        let runner = &admitted.code.active;
-        // What the plugin logs is told apart by this.
-        let span =
-            tracing::info_span!("plugin", event = trail.event, tenant = route.config.tenant, route = route.config.name);
-        let inspected = runner.plugin.inspect(&runner.grant, &admitted.delivery).instrument(span).await;
-        runner.meters.called(&inspected);
-        if is_genuine(&inspected) {
+        let refuse = route.refuse_status();
+        let (runner, inspected) = self.ask(admitted, trail).await?;
+        if is_evidence(&inspected) {
             self.captures.offer(admitted, &trail.event);
-            if let Some(shadow) = &admitted.code.shadow {
+            // What the previous version said in the active one's stead is no measure of a candidate.
+            if let Some(shadow) = admitted.code.shadow.as_ref().filter(|_| Arc::ptr_eq(&runner, &admitted.code.active)) {
                 shadow.offer(admitted, &inspected, &trail.event);
             }
         }
-        let refuse = route.refuse_status();
         match inspected.result {
-            Ok(Inspection::Events(events)) => Ok(Inspected::Events(Reading { runner: Arc::clone(runner), events })),
+            Ok(Inspection::Events(events)) => Ok(Inspected::Events(Reading { runner, events })),
             Ok(Inspection::Respond(reply)) => Ok(Inspected::Respond(Reply::from_plugin(reply))),
             Ok(Inspection::Pass(why)) => {
                 trail.note(why);
@@ -74,21 +68,18 @@ impl Gateway {
             Ok(Inspection::Reject { status, code, detail }) => {
                 Err(Rejection::PluginRejected { status, detail: format!("{code}: {detail}") })
             }
-            Err(failure) => {
-                trail.note(&failure);
-                match failure.kind {
-                    FailureKind::PluginError(PluginFault::Malformed) => {
-                        Err(Rejection::Malformed { detail: failure.detail })
-                    }
-                    FailureKind::PluginError(PluginFault::Unavailable) => Err(Rejection::PluginUnavailable),
-                    FailureKind::HostBusy => Err(Rejection::Overloaded),
-                    // Only past the sender's check: or anybody who can make the plugin fail could have his bytes forwarded.
-                    _ if inspected.verified && route.config.policy.plugin_failure == OnPluginFailure::Forward => {
-                        Ok(Inspected::Pass)
-                    }
-                    kind => Err(Rejection::PluginFailed { kind: kind.as_str() }),
+            Err(failure) => match failure.kind {
+                FailureKind::PluginError(PluginFault::Malformed) => {
+                    Err(Rejection::Malformed { detail: failure.detail })
                 }
-            }
+                FailureKind::PluginError(PluginFault::Unavailable) => Err(Rejection::PluginUnavailable),
+                FailureKind::HostBusy => Err(Rejection::Overloaded),
+                // Only past the sender's check: or anybody who can make the plugin fail could have his bytes forwarded.
+                _ if inspected.verified && route.config.policy.plugin_failure == OnPluginFailure::Forward => {
+                    Ok(Inspected::Pass)
+                }
+                kind => Err(Rejection::PluginFailed { kind }),
+            },
         }
     }
 }
@@ -109,13 +100,13 @@ impl Reading {
     ) -> Result<Option<Identity>, Rejection> {
         trail.note(missing);
         if let Unidentifiable::BadNumber(_) = missing {
-            return Err(Rejection::PluginFailed { kind: "contract" });
+            return Err(Rejection::PluginFailed { kind: FailureKind::Contract });
         }
         match admitted.route.config.policy.missing_key {
             OnMissingKey::HashBody => {
                 Identity::of_body(&self.runner.space, &self.runner.version, &admitted.delivery, &self.events)
                     .map(Some)
-                    .map_err(|fault| trail.fault(fault, Rejection::PluginFailed { kind: "contract" }))
+                    .map_err(|fault| trail.fault(fault, Rejection::PluginFailed { kind: FailureKind::Contract }))
             }
             OnMissingKey::Pass => Ok(None),
             OnMissingKey::Reject => Err(Rejection::MissingKey),

@@ -15,6 +15,7 @@ use crate::idempotency::policy::{KeepRequest, OnFailed, OnUnknown, Replay, Repla
 use super::admission::Admitted;
 use super::dedupe::Terms;
 use super::headers;
+use super::limits::Place;
 
 use redact::Json;
 
@@ -74,7 +75,7 @@ fn redacted(body: &Bytes, headers: &HeaderMap, pointers: &[String]) -> Option<By
 impl Admitted {
     /// What the store is to know of this delivery of so many events. The request is kept with each claim of an event that may come to
     /// wait for a person: from before the forward on, so that it is there after a crash too.
-    pub(super) fn terms(&self, events: usize) -> Terms<'_> {
+    pub(super) fn terms<'a>(&'a self, events: usize, place: &'a Place) -> Terms<'a> {
         let route = &self.route.config;
         let policy = &route.policy;
         let request = (policy.keep_request == KeepRequest::Attention)
@@ -86,6 +87,7 @@ impl Admitted {
             policy,
             with_claim: request.clone().filter(|_| may_wait && fits),
             with_mismatch: request,
+            place: Some(place),
         }
     }
 }

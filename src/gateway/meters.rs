@@ -170,7 +170,8 @@ pub struct Words {
 }
 
 impl Words {
-    fn new(make: impl Fn(&'static str) -> Counter + Send + Sync + 'static) -> Self {
+    /// `make` gives a word's counter.
+    pub(super) fn new(make: impl Fn(&'static str) -> Counter + Send + Sync + 'static) -> Self {
         Self { slots: std::iter::repeat_with(OnceLock::new).take(WORDS_MAX).collect(), make: Box::new(make) }
     }
 
@@ -186,7 +187,12 @@ impl Words {
     }
 }
 
-fn counter(name: &'static str, labels: &[(&'static str, String)], label: &'static str, word: &'static str) -> Counter {
+pub(super) fn counter(
+    name: &'static str,
+    labels: &[(&'static str, String)],
+    label: &'static str,
+    word: &'static str,
+) -> Counter {
     let labels: Vec<_> = labels.iter().cloned().chain([(label, word.to_owned())]).collect();
     counter!(name, &labels)
 }

@@ -9,9 +9,11 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 
 pub mod admission;
+pub mod asking;
 pub mod audit;
 pub mod batch;
 pub mod beside;
+pub mod breaker;
 pub mod canonical_json;
 pub mod capture;
 pub mod claiming;
@@ -33,6 +35,7 @@ pub mod limits;
 pub mod meters;
 pub mod naming;
 pub mod operator;
+pub mod plugin_time;
 pub mod quarantine;
 pub mod rejection;
 pub mod reply;
@@ -43,6 +46,8 @@ pub mod trail;
 pub mod upstream;
 pub mod waiters;
 pub mod watch;
+
+use crate::plugin::aside::Aside;
 
 use admission::{Admitted, Limits};
 use capture::Captures;
@@ -83,6 +88,8 @@ pub struct Gateway {
     pub limits: Limits,
     /// How often senders and tenants may come, shared with the other cores.
     pub rates: Rates,
+    /// Where plugin calls that take long run, shared with the other cores.
+    pub aside: Aside,
     /// This core's pools.
     pub upstreams: Upstreams,
     /// This core's store handle, and what all cores share.

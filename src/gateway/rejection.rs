@@ -10,6 +10,8 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use serde_json::json;
 
+use crate::plugin::FailureKind;
+
 use super::reply::IdempotencyStatus;
 
 /// Why a delivery got no answer from upstream or store.
@@ -65,8 +67,13 @@ pub enum Rejection {
     },
     /// The plugin failed on this event.
     PluginFailed {
-        /// The kind of failure.
-        kind: &'static str,
+        /// How.
+        kind: FailureKind,
+    },
+    /// The plugin failed so often that it is left alone for a while.
+    PluginOff {
+        /// When it is tried again.
+        after: Duration,
     },
     /// There is no plugin to run, or it cannot decide yet.
     PluginUnavailable,
@@ -145,7 +152,10 @@ impl Rejection {
                     members.insert("fields".to_owned(), json!(fields));
                 }
                 Self::PluginFailed { kind } => {
-                    members.insert("kind".to_owned(), json!(kind));
+                    members.insert("kind".to_owned(), json!(kind.as_str()));
+                }
+                Self::PluginOff { .. } => {
+                    members.insert("kind".to_owned(), json!("breaker-open"));
                 }
                 _ => {}
             }
@@ -168,7 +178,7 @@ impl Rejection {
     /// Every 429 and 503 says when to come again, and so does an event that runs.
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::InFlight { after, .. } | Self::RateLimited { after } => Some(*after),
+            Self::InFlight { after, .. } | Self::RateLimited { after } | Self::PluginOff { after } => Some(*after),
             Self::StoreUnavailable => Some(Duration::from_secs(2)),
             Self::PluginUnavailable | Self::PluginFailed { .. } => Some(Duration::from_secs(30)),
             Self::Overloaded => Some(Duration::from_secs(1)),
@@ -248,11 +258,17 @@ impl Rejection {
             Self::Malformed { detail } => {
                 of(StatusCode::BAD_REQUEST, "malformed", "The delivery could not be read", detail)
             }
-            Self::PluginFailed { .. } => of(
+            Self::PluginFailed { kind } => of(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "plugin-failed",
                 "The route's plugin failed on this event",
-                "Nothing was forwarded or stored. Send the request again.",
+                kind.meaning(),
+            ),
+            Self::PluginOff { .. } => of(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "plugin-failed",
+                "The route's plugin fails too often to be run now",
+                "It is tried again soon. Nothing was forwarded or stored. Send the request again.",
             ),
             Self::PluginUnavailable => of(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -356,7 +372,8 @@ mod tests {
         for rejection in [
             Rejection::RateLimited { after },
             Rejection::Overloaded,
-            Rejection::PluginFailed { kind: "guest-trap" },
+            Rejection::PluginFailed { kind: FailureKind::GuestTrap },
+            Rejection::PluginOff { after },
             Rejection::PluginUnavailable,
             Rejection::StoreUnavailable,
             Rejection::Unverified { status: StatusCode::TOO_MANY_REQUESTS },

@@ -21,7 +21,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use metrics::counter;
-use tracing::Instrument;
 
 use crate::config::model;
 use crate::event::Delivery;
@@ -135,8 +134,8 @@ impl Job {
     async fn run(self) {
         let Self { shadow, route, delivery, event, active, told, usage } = self;
         let candidate = &shadow.candidate;
-        let span = tracing::info_span!("plugin", event, tenant = route.tenant, route = route.name, shadow = true);
-        let inspected = candidate.plugin.inspect(&candidate.grant, &delivery).instrument(span).await;
+        // Its log lines go nowhere: they would double the active version's.
+        let inspected = candidate.plugin.inspect(&candidate.grant, &delivery).await;
         shadow.waiting.fetch_sub(1, Ordering::Relaxed);
         if is_busy(&inspected) {
             shadow.comparison.skipped();
@@ -162,7 +161,7 @@ pub(super) fn is_busy(inspected: &Inspected) -> bool {
 }
 
 /// Whether a delivery's sender is one that the route trusts: what others send proves nothing about a plugin, and is not kept.
-pub(super) fn is_genuine(inspected: &Inspected) -> bool {
+pub(super) fn is_evidence(inspected: &Inspected) -> bool {
     let past_the_check = matches!(
         inspected.result,
         // Past `verify`, or the route takes senders that sign nothing.

@@ -9,6 +9,7 @@ use crate::store::StoreError;
 
 use super::audit;
 use super::dedupe::{Begin, Held, Item};
+use super::limits::Limited;
 use super::meters::RouteMeters;
 use super::rejection::Rejection;
 use super::reply::{IdempotencyStatus, Reply};
@@ -174,6 +175,11 @@ impl Trail {
     pub fn fault(&mut self, cause: impl std::fmt::Display, rejection: Rejection) -> Rejection {
         self.note(cause);
         rejection
+    }
+
+    /// A limit of the tenant stops it.
+    pub fn limited(&mut self, reached: Limited) -> Rejection {
+        self.fault(reached, reached.rejection())
     }
 
     /// The route's tenant, where there is one yet.

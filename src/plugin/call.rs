@@ -102,8 +102,25 @@ pub struct Inspected {
     pub verified: bool,
     /// What it used.
     pub usage: Usage,
-    /// What it logged; also sent to the program's log.
+    /// What it logged: for [`Plugin::report`].
     pub log: Vec<LogLine>,
+}
+
+impl Inspected {
+    /// Why there is no result, with what was used of what limit; none: there is one.
+    pub fn why_not(&self) -> Option<String> {
+        let failure = self.result.as_ref().err()?;
+        let Usage { fuel, memory_bytes, output_bytes, wall_us, .. } = self.usage;
+        let of =
+            |what: &str, Used { used, limit }: Used, unit: &str| format!("{failure}; {what} {used} of {limit}{unit}");
+        Some(match failure.kind {
+            FailureKind::OutOfFuel => of("fuel", fuel, ""),
+            FailureKind::Timeout => of("processor time", wall_us, " µs"),
+            FailureKind::MemoryLimit => of("memory before that", memory_bytes, " B"),
+            FailureKind::OutputLimit => of("output before that", output_bytes, " B"),
+            _ => failure.to_string(),
+        })
+    }
 }
 
 /// What a plugin says of a delivery.
@@ -196,7 +213,6 @@ impl Plugin {
         let result = call.guarded(Stage::Verify, work).await;
         let usage = call.usage();
         let log = std::mem::take(&mut call.store.data_mut().log.lines);
-        self.report(&log);
         Inspected { result, verified, usage, log }
     }
 }

@@ -63,6 +63,47 @@ impl FailureKind {
     }
 }
 
+impl FailureKind {
+    /// What a sender is told, who may be anybody.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::GuestTrap => "The plugin broke off. Nothing was forwarded or stored. Send the request again.",
+            Self::OutOfFuel => "The plugin used up its fuel. Nothing was forwarded or stored. Send the request again.",
+            Self::Timeout => "The plugin took too long. Nothing was forwarded or stored. Send the request again.",
+            Self::MemoryLimit => {
+                "The plugin wanted more memory than it may have. Nothing was forwarded or stored. Send the request again."
+            }
+            Self::OutputLimit => {
+                "The plugin returned more than it may. Nothing was forwarded or stored. Send the request again."
+            }
+            Self::PluginError(_) => {
+                "The plugin says that it cannot read this request. Nothing was forwarded or stored. Send the request again."
+            }
+            Self::Contract => {
+                "The plugin returned what no plugin may return. Nothing was forwarded or stored. Send the request again."
+            }
+            Self::HostBusy => "Too many plugins run now. Nothing was forwarded or stored. Send the request again.",
+            Self::Host => "The plugin could not be run. Nothing was forwarded or stored. Send the request again.",
+        }
+    }
+
+    /// Whether the version is to blame: not the request, and not the host.
+    pub const fn is_the_versions(self) -> bool {
+        match self {
+            Self::GuestTrap
+            | Self::OutOfFuel
+            | Self::Timeout
+            | Self::MemoryLimit
+            | Self::OutputLimit
+            | Self::Contract
+            | Self::PluginError(PluginFault::Misconfigured | PluginFault::Internal) => true,
+            Self::PluginError(PluginFault::Malformed | PluginFault::Unsupported | PluginFault::Unavailable)
+            | Self::HostBusy
+            | Self::Host => false,
+        }
+    }
+}
+
 impl fmt::Display for FailureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

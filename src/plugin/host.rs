@@ -188,6 +188,13 @@ impl Log {
     }
 }
 
+/// The processor time of this thread.
+pub(super) fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let nanos = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
 /// Measures the time that a call itself takes: on the processor, so that neither the calls it gave way to nor a busy machine ends
 /// an honest guest.
 pub(super) struct Meter {
@@ -202,11 +209,9 @@ impl Meter {
         Self { busy: AtomicU64::new(0), slice: AtomicU64::new(0) }
     }
 
-    /// The processor time of this thread. A slice begins and ends on one thread, and its ticks come there too.
+    /// A slice begins and ends on one thread, and its ticks come there too.
     fn now() -> u64 {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        let nanos = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
-        u64::try_from(nanos).unwrap_or(0)
+        u64::try_from(processor_time().as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn running(&self) -> Duration {

@@ -135,7 +135,7 @@ impl Plugin {
 
     /// Sends a call's lines to the program's log, after the call, so that a guest never waits for it. The caller's span names
     /// the event.
-    pub(super) fn report(&self, log: &[LogLine]) {
+    pub fn report(&self, log: &[LogLine]) {
         let PluginVersion { name, version } = self.version();
         for line in log {
             let text = line.text.as_str();

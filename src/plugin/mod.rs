@@ -4,6 +4,7 @@
 //! enters a guest's memory. Everything that a guest returns is hostile until [`bindings`] has checked it; what leaves this room
 //! as an [`Event`](crate::event::Event) or a [`PluginReply`](crate::event::PluginReply) keeps its promises.
 
+pub mod aside;
 mod bindings;
 pub mod bundled;
 mod call;

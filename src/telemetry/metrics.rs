@@ -75,6 +75,10 @@ fn describe() {
     histogram!("onceward_plugin_seconds", "Time of one plugin call, without the time that others ran.");
     histogram!("onceward_plugin_fuel", "Units of work of one plugin call.");
     counter!("onceward_plugin_failures_total", "Plugin calls without a verdict.");
+    counter!("onceward_plugin_log_dropped_total", "Log lines of plugins that were over a limit.");
+    gauge!("onceward_plugin_breaker", "1 while the active version is left alone since it fails too often.");
+    counter!("onceward_plugin_breaker_transitions_total", "Versions that were switched off, or came back.");
+    counter!("onceward_limited_total", "Requests that met a limit of their tenant.");
     counter!(
         "onceward_plugin_shadow_total",
         "Deliveries that a candidate read beside the active version, by what differs most."

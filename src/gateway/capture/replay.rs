@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::config::model::Route;
 use crate::gateway::deployed::Runner;
 use crate::gateway::keep::read_back;
-use crate::gateway::shadow::{Comparison, Reading, Report, is_busy, is_genuine, yield_to_others};
+use crate::gateway::shadow::{Comparison, Reading, Report, is_busy, is_evidence, yield_to_others};
 
 use super::Captures;
 use super::files::{self, Place};
@@ -119,7 +119,7 @@ impl Pair {
         };
         let (route, delivery) = (&self.route, &written.delivery);
         let active = self.active.plugin.inspect(&self.active.grant, delivery).await;
-        if !is_genuine(&active) {
+        if !is_evidence(&active) {
             replayed.refused += 1;
             return;
         }

@@ -13,6 +13,8 @@ mod front;
 mod identity;
 mod journal;
 mod kept;
+mod limits;
+mod neighbours;
 mod plugins;
 mod policies;
 mod postgres_faults;

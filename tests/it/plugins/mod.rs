@@ -11,3 +11,4 @@ mod hostile;
 mod loading;
 mod providers;
 pub mod support;
+mod versions;

@@ -202,7 +202,7 @@ impl Rig {
         let id = identity(shape);
         let mut trail = Trail::new(0, Arc::new(RouteMeters::new("", "")));
         let owner = Owner(trail.event.clone());
-        let terms = Terms { route: "pay", policy: &self.policy, with_claim: None, with_mismatch: None };
+        let terms = Terms { route: "pay", policy: &self.policy, with_claim: None, with_mismatch: None, place: None };
         let items = match gateway.begin(&owner, std::slice::from_ref(&id), terms, &mut trail).await {
             Ok(Begin::Fresh(items)) => items,
             Ok(Begin::Replay(_)) => {
