@@ -42,7 +42,8 @@ impl Gateway {
         if is_evidence(&inspected) {
             self.captures.offer(admitted, &trail.event);
             // What the previous version said in the active one's stead is no measure of a candidate.
-            if let Some(shadow) = admitted.code.shadow.as_ref().filter(|_| Arc::ptr_eq(&runner, &admitted.code.active)) {
+            if let Some(shadow) = admitted.code.shadow.as_ref().filter(|_| Arc::ptr_eq(&runner, &admitted.code.active))
+            {
                 shadow.offer(admitted, &inspected, &trail.event);
             }
         }

@@ -19,7 +19,7 @@ use super::files::{self, Place};
 const REQUESTS_MAX: usize = 10_000;
 
 /// The longest that a replay takes.
-const TIME_MAX: Duration = Duration::from_secs(20);
+const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A route with what serves it and what might.
 pub struct Pair {

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::event::ScopeKey;
+use crate::gateway::trail::random_hex;
 use crate::plugin::Usage;
 
 use super::memory::{Memory, Name};
@@ -10,7 +11,10 @@ use super::report::{Counts, Example, Report};
 use super::said::{Difference, NamesDiffer, Said};
 
 /// Two versions of a tenant's plugin, for all routes that name it.
-pub struct Comparison(Mutex<Inner>);
+pub struct Comparison {
+    name: String,
+    inner: Mutex<Inner>,
+}
 
 struct Inner {
     report: Report,
@@ -35,16 +39,23 @@ pub struct Reading {
 }
 
 impl Comparison {
-    /// Nothing is compared yet.
-    pub fn new(active: Side, candidate: Side) -> Self {
+    /// Nothing is compared yet. `config` names the configuration of the routes: under another one the same code may give other keys.
+    pub fn new(active: Side, candidate: Side, config: String) -> Self {
         let counts = Counts {
             active: active.digest,
             candidate: candidate.digest,
             active_namespace: active.namespace,
             candidate_namespace: candidate.namespace,
+            config,
             ..Counts::default()
         };
-        Self(Mutex::new(Inner { report: Report { counts, ..Report::default() }, memory: Memory::default() }))
+        let inner = Inner { report: Report { counts, ..Report::default() }, memory: Memory::default() };
+        Self { name: random_hex::<8>(), inner: Mutex::new(inner) }
+    }
+
+    /// What its report is called: no other comparison's has this name, on any replica.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// What was found so far.
@@ -74,7 +85,7 @@ impl Comparison {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // Counts and digests only: after a panic elsewhere they are still right.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

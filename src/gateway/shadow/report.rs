@@ -21,6 +21,8 @@ pub struct Counts {
     pub active_namespace: String,
     /// The candidate's.
     pub candidate_namespace: String,
+    /// Digest of the configuration of the routes that name the plugin, under which this was found.
+    pub config: String,
     /// Deliveries that both versions read.
     pub compared: u64,
     /// Of these, those in which nothing differs.

@@ -136,7 +136,7 @@ async fn tolerances_hold_at_the_time_of_arrival() {
     let keys = SealingKeys::new(&[Secret::new(KEY)]);
     let captures = Captures::open(&home.path().join("state"), keys, &[Arc::clone(&route)]).unwrap();
     let code = runner(&plugin, grant);
-    let served = Arc::new(Deployed { active: Arc::clone(&code), shadow: None });
+    let served = Arc::new(Deployed { active: Arc::clone(&code), previous: None, shadow: None });
     captures.offer(&admitted(&route, &served, Arc::new(signed)), "event-1");
     eventually("it is captured", || async { requests(&home.path().join("state/captures/t/pay")).len() == 1 }).await;
     let pair = Pair { route, active: Arc::clone(&code), candidate: code };

@@ -8,6 +8,7 @@ use onceward::config::model::Route as Settings;
 use onceward::config::{Environment, load};
 use onceward::event::Delivery;
 use onceward::gateway::admission::{Admitted, Sender};
+use onceward::gateway::breaker::Breakers;
 use onceward::gateway::deployed::{Deployed, Runner, Slot};
 use onceward::gateway::identity::KeySpace;
 use onceward::gateway::meters::{PluginMeters, RouteMeters};
@@ -37,6 +38,7 @@ pub fn runner(plugin: &Plugin, grant: Grant) -> Arc<Runner> {
             namespace: plugin.descriptor().key_namespace.clone(),
         },
         meters: PluginMeters::new("t/guest"),
+        breaker: Breakers::default().of("t", plugin.version()),
     })
 }
 
@@ -64,7 +66,7 @@ fn side(plugin: &Plugin) -> Side {
 }
 
 pub fn comparison(active: &Plugin, candidate: &Plugin) -> Comparison {
-    Comparison::new(side(active), side(candidate))
+    Comparison::new(side(active), side(candidate), String::new())
 }
 
 /// A candidate beside an active version.
@@ -82,7 +84,7 @@ impl Beside {
     pub fn on(shadows: &Shadows, active: &Plugin, candidate: &Plugin) -> Self {
         let compared = Arc::new(comparison(active, candidate));
         let shadow = Arc::new(Shadow::new(runner(candidate, grant()), compared, shadows.clone()));
-        let code = Deployed { active: runner(active, grant()), shadow: Some(Arc::clone(&shadow)) };
+        let code = Deployed { active: runner(active, grant()), previous: None, shadow: Some(Arc::clone(&shadow)) };
         Self { route: settings(""), code: Arc::new(code), shadow }
     }
 
