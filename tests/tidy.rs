@@ -38,8 +38,13 @@ const ROOMS: &[Room] = &[
     },
     Room { name: "server", uses: &["gateway", "config"], never: &["figment", "redis", "sqlx", "wasmtime", "axum"] },
     Room {
+        name: "deploy",
+        uses: &["event", "plugin", "config", "gateway"],
+        never: &["figment", "redis", "sqlx", "wasmtime", "hyper", "axum", "object_store"],
+    },
+    Room {
         name: "admin",
-        uses: &["config", "event", "gateway", "idempotency", "store", "plugin", "telemetry"],
+        uses: &["config", "deploy", "event", "gateway", "idempotency", "store", "plugin", "telemetry"],
         never: &["figment", "redis", "sqlx", "wasmtime"],
     },
     Room { name: "telemetry", uses: &[], never: &["tokio", "redis", "sqlx", "wasmtime", "hyper", "figment"] },
@@ -48,6 +53,7 @@ const ROOMS: &[Room] = &[
         uses: &[
             "admin",
             "config",
+            "deploy",
             "event",
             "gateway",
             "idempotency",
@@ -61,7 +67,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         name: "cli",
-        uses: &["app", "config", "event", "gateway", "number", "plugin", "server", "telemetry"],
+        uses: &["app", "config", "deploy", "event", "gateway", "number", "plugin", "server", "telemetry"],
         never: &DRIVERS,
     },
 ];

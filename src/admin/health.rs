@@ -60,10 +60,12 @@ pub(super) async fn readyz(State(api): State<Api>) -> impl IntoResponse {
     degraded.extend(breaker::reasons(&api.gateway.routes));
     let say = |status, reasons: Vec<String>| Json(json!({ "status": status, "reasons": reasons }));
     if !unready.is_empty() {
-        (StatusCode::SERVICE_UNAVAILABLE, say("not-ready", unready))
-    } else if !degraded.is_empty() {
-        (StatusCode::OK, say("degraded", degraded))
-    } else {
+        return (StatusCode::SERVICE_UNAVAILABLE, say("not-ready", unready));
+    }
+    degraded.extend(api.desk.concerns());
+    if degraded.is_empty() {
         (StatusCode::OK, Json(json!({ "status": "ready" })))
+    } else {
+        (StatusCode::OK, say("degraded", degraded))
     }
 }

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -18,6 +18,7 @@ use http_body_util::BodyExt;
 use tower_service::Service;
 
 use crate::config::model::Token;
+use crate::deploy::Desk;
 use crate::gateway::{Body, Gateway, breaker};
 use crate::telemetry::metrics::{self, Metrics};
 
@@ -26,9 +27,14 @@ mod captures;
 mod events;
 mod health;
 mod openapi;
+mod plugin_views;
+mod plugins;
 mod problem;
 mod query;
+mod refused;
+mod replays;
 mod routes;
+mod uploads;
 mod verbs;
 
 pub use health::Health;
@@ -39,6 +45,8 @@ pub use problem::Problem;
 pub struct Api {
     /// The gateway of the listener's own runtime.
     pub gateway: Arc<Gateway>,
+    /// Tenants' plugins.
+    pub desk: Desk,
     /// Whether this process should get traffic.
     pub health: Health,
     /// Who may use the API.
@@ -65,6 +73,8 @@ impl Api {
     fn router(self) -> Router {
         let event = "/v1/tenants/{tenant}/events/{scope}/{key}";
         let verb = |name: &str| format!("{event}/{name}");
+        let plugin = "/v1/tenants/{tenant}/plugins/{plugin}";
+        let plugin_verb = |name: &str| format!("{plugin}/{name}");
         Router::new()
             .route("/healthz", get(health::healthz))
             .route("/readyz", get(health::readyz))
@@ -77,6 +87,12 @@ impl Api {
             .route(&verb("succeed"), post(verbs::succeed))
             .route(&verb("redeliver"), post(verbs::redeliver))
             .route("/v1/tenants/{tenant}/routes/{route}/captures", delete(captures::erase))
+            .route("/v1/tenants/{tenant}/plugins", get(plugins::list))
+            .route(plugin, get(plugins::show))
+            .route(&plugin_verb("versions"), post(uploads::upload).layer(DefaultBodyLimit::max(uploads::BODY_MAX)))
+            .route(&plugin_verb("activate"), post(plugins::activate))
+            .route(&plugin_verb("rollback"), post(plugins::rollback))
+            .route(&plugin_verb("test"), post(plugins::test))
             .fallback(problem::not_found)
             .method_not_allowed_fallback(problem::method_not_allowed)
             // Outermost, so that who may not see a path does not learn which methods it has either.

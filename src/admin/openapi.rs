@@ -4,11 +4,11 @@ use axum::Json;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use super::{captures, events, health, routes, verbs};
+use super::{captures, events, health, plugins, routes, uploads, verbs};
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Onceward admin API", description = "Health, routes, and events with what operators may do to them."),
+    info(title = "Onceward admin API", description = "Health, routes, events with what operators may do to them, and tenants' plugins."),
     paths(
         health::healthz,
         health::readyz,
@@ -21,6 +21,12 @@ use super::{captures, events, health, routes, verbs};
         verbs::succeed,
         verbs::redeliver,
         captures::erase,
+        plugins::list,
+        plugins::show,
+        uploads::upload,
+        plugins::activate,
+        plugins::rollback,
+        plugins::test,
     ),
     modifiers(&Bearer)
 )]

@@ -6,8 +6,11 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use crate::deploy::Refused;
 use crate::gateway::operator::NotDone;
 use crate::store::StoreError;
+
+use super::refused;
 
 /// Why a request of an operator is not done.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ pub enum Problem {
     Store(StoreError),
     /// 500: the log says why.
     Internal,
+    /// What the desk for plugins says.
+    Refused(Refused),
 }
 
 impl Problem {
@@ -80,26 +85,34 @@ impl Problem {
                 "The gateway could not do that",
                 "It is the gateway's own fault; its log says more.".to_owned(),
             ),
+            Self::Refused(why) => refused::words(why),
         }
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        if let Self::Store(error) = &self {
-            // The detail may name an address: it is for the log.
-            tracing::warn!(%error, "the admin API could not reach the store");
+        // The details may name an address: they are for the log.
+        match &self {
+            Self::Store(error) => tracing::warn!(%error, "the admin API could not reach the store"),
+            Self::Refused(Refused::Registry(error)) => {
+                tracing::warn!(%error, "the admin API could not reach the registry")
+            }
+            _ => {}
         }
         let (status, code, title, detail) = self.words();
-        let mut response = Json(json!({
+        let mut problem = json!({
             "type": format!("urn:onceward:problem:{code}"),
             "title": title,
             "status": status.as_u16(),
             "code": code,
             "detail": detail,
             "retry_safe": true,
-        }))
-        .into_response();
+        });
+        if let (Self::Refused(why), Some(members)) = (&self, problem.as_object_mut()) {
+            members.extend(refused::members(why));
+        }
+        let mut response = Json(problem).into_response();
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -110,6 +123,11 @@ impl IntoResponse for Problem {
             Self::Store(_) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
             }
+            Self::Refused(why) => {
+                if let Some(seconds) = refused::retry_after_seconds(&why) {
+                    headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+                }
+            }
             _ => {}
         }
         response
@@ -119,6 +137,12 @@ impl IntoResponse for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(why: Refused) -> Self {
+        Self::Refused(why)
     }
 }
 

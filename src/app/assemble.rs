@@ -2,37 +2,83 @@
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
 use crate::config::Fault;
-use crate::config::model::{self, Config, Mode, PluginRef, Unsigned};
-use crate::event::PluginVersion;
+use crate::config::model::{self, Config, Mode, PluginRef};
+use crate::deploy::Deployer;
+use crate::deploy::runner::runner;
 use crate::gateway::breaker::Breakers;
-use crate::gateway::deployed::{Deployed, Runner, Slot};
-use crate::gateway::identity::KeySpace;
-use crate::gateway::meters::{PluginMeters, RouteMeters};
+use crate::gateway::deployed::{Deployed, Slot};
+use crate::gateway::meters::RouteMeters;
 use crate::gateway::route::{Route, Routes};
+use crate::gateway::shadow::Shadows;
 use crate::idempotency::policy::{OnMissingKey, OnStoreDown};
-use crate::plugin::{Budget, Engine, Grant, Needs, Plugin, Settings, bundled};
+use crate::plugin::artifacts::Artifacts;
+use crate::plugin::registry::Registry;
+use crate::plugin::{Engine, Plugin, Settings, bundled};
 
 use super::AppError;
 
-/// The routes of a configuration.
+/// The running program's file, also when an upgrade has put another one in its place.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// The plugin host of a configuration.
+///
+/// # Errors
+/// When the machine has no room for it.
+pub fn engine(config: &Config) -> Result<Engine, AppError> {
+    Ok(Engine::new(Settings { max_body: config.server.max_body, ..Settings::default() })?)
+}
+
+/// What brings uploaded plugins into these routes.
+///
+/// # Errors
+/// When `plugins.registry` cannot be opened.
+pub fn deployer(config: &Arc<Config>, engine: Engine, routes: &Routes) -> Result<Deployer, AppError> {
+    let shadows = Shadows::start()?;
+    let kept = Artifacts::open(&config.server.state_dir.join("plugins"), Path::new(THIS_PROGRAM));
+    let artifacts = kept.unwrap_or_else(|error| {
+        tracing::warn!(%error, "server.state_dir cannot be used: uploaded plugins are compiled anew at each start");
+        Artifacts::none(Path::new(THIS_PROGRAM))
+    });
+    deployer_with(config, engine, routes, artifacts, Some(shadows))
+}
+
+/// As [`deployer`], for a look: nothing is written down.
+///
+/// # Errors
+/// When `plugins.registry` cannot be opened.
+pub fn looking_deployer(config: &Arc<Config>, engine: Engine, routes: &Routes) -> Result<Deployer, AppError> {
+    deployer_with(config, engine, routes, Artifacts::none(Path::new(THIS_PROGRAM)), None)
+}
+
+fn deployer_with(
+    config: &Arc<Config>,
+    engine: Engine,
+    routes: &Routes,
+    artifacts: Artifacts,
+    shadows: Option<Shadows>,
+) -> Result<Deployer, AppError> {
+    let options = config.plugin_registry.options.iter().map(|(name, value)| (name.as_str(), value.expose()));
+    let registry = Registry::open(&config.plugin_registry.url, options)?;
+    Ok(Deployer::new(Arc::clone(config), engine, registry, Arc::new(artifacts), shadows, routes))
+}
+
+/// The routes of a configuration. Those of uploaded plugins wait for their code.
 ///
 /// # Errors
 /// Every plugin that cannot be loaded and every fault that a plugin finds in its route's config, all at once; then a path that
 /// cannot stand beside another one.
-pub async fn routes(config: &Config) -> Result<Routes, AppError> {
-    let engine = Engine::new(Settings { max_body: config.server.max_body, ..Settings::default() })?;
+pub async fn routes(config: &Config, engine: &Engine) -> Result<Routes, AppError> {
     let breakers = Breakers::default();
     let mut loaded: HashMap<&PluginRef, Result<Option<Plugin>, String>> = HashMap::new();
     let mut routes = Vec::new();
     let mut faults = Vec::new();
     for (at, route) in config.routes.iter().enumerate() {
-        let plugin = loaded.entry(&route.plugin).or_insert_with(|| load(&engine, &route.plugin));
+        let plugin = loaded.entry(&route.plugin).or_insert_with(|| load(engine, &route.plugin));
         let runner = match plugin {
             Ok(None) => None,
             Ok(Some(plugin)) => match runner(config, route, plugin, &breakers).await {
@@ -94,73 +140,4 @@ fn load(engine: &Engine, plugin: &PluginRef) -> Result<Option<Plugin>, String> {
         let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
         format!("{name}: {error}{cause}")
     })
-}
-
-/// A plugin for a route, or each fault with its key below the route.
-async fn runner(
-    config: &Config,
-    route: &model::Route,
-    plugin: &Plugin,
-    breakers: &Breakers,
-) -> Result<Runner, Vec<(String, String)>> {
-    let grant = grant(config, route, plugin).await?;
-    let version = version(plugin, &grant);
-    let meters = PluginMeters::new(&version.name);
-    let namespace = plugin.descriptor().key_namespace.clone();
-    let space = KeySpace { tenant: route.tenant.clone(), scope: route.scope.clone(), namespace };
-    let breaker = breakers.of(&route.tenant, plugin.version());
-    Ok(Runner { version, plugin: plugin.clone(), grant: Arc::new(grant), space, meters, breaker })
-}
-
-/// What the route gives its plugin, or each fault with its key below the route.
-async fn grant(config: &Config, route: &model::Route, plugin: &Plugin) -> Result<Grant, Vec<(String, String)>> {
-    let json = route.plugin_config.to_string();
-    let needs = match plugin.examine(&json).await {
-        Ok(Ok(needs)) => needs,
-        Ok(Err(faults)) => {
-            return Err(faults.into_iter().map(|fault| (key_path(&fault.path), fault.text)).collect());
-        }
-        Err(failure) => return Err(vec![("plugin_config".to_owned(), failure.to_string())]),
-    };
-    let tenant = config.tenants.get(&route.tenant);
-    let mut secrets = std::collections::BTreeMap::new();
-    let mut missing = Vec::new();
-    for name in &needs.secrets {
-        match tenant.and_then(|tenant| tenant.secrets.get(name)) {
-            Some(values) => {
-                secrets.insert(name.clone(), values.clone());
-            }
-            None => missing.push((
-                "plugin_config".to_owned(),
-                format!("names the secret \"{name}\", which is not there: add `secrets.{name} = [ {{ env = \"…\" }} ]` to [tenants.{}]", route.tenant),
-            )),
-        }
-    }
-    if !missing.is_empty() {
-        return Err(missing);
-    }
-    let allow_unsigned = allows_unsigned(route, &needs);
-    Ok(Grant { config: json, secrets, certificates: None, allow_unsigned, needs, budget: Budget::default() })
-}
-
-/// What decides whether two deliveries named the same fields: the code and its config. After a change of either, only the fields
-/// that both name are compared, so that a redelivery across the change is no conflict.
-fn version(plugin: &Plugin, grant: &Grant) -> PluginVersion {
-    let PluginVersion { name, version } = plugin.version().clone();
-    let config: String = hex::encode(Sha256::digest(&grant.config)).chars().take(8).collect();
-    PluginVersion { name, version: format!("{version}.{config}") }
-}
-
-/// As the route says; where it says nothing, only the plugin `json` without `verify`, whose config asks for no check.
-fn allows_unsigned(route: &model::Route, needs: &Needs) -> bool {
-    match route.unsigned {
-        Some(Unsigned::Allow) => true,
-        Some(Unsigned::Reject) => false,
-        None => route.plugin == PluginRef::Bundled("json".to_owned()) && needs.allows_unsigned,
-    }
-}
-
-/// `/verify/secret` becomes `plugin_config.verify.secret`.
-fn key_path(pointer: &str) -> String {
-    format!("plugin_config{}", pointer.replace('/', "."))
 }

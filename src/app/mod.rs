@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::admin::{Api, Health};
 use crate::config::Fault;
 use crate::config::model::{Config, Drain, StoreUrl};
+use crate::deploy::Desk;
 use crate::gateway::Gateway;
 use crate::gateway::admission::{Limits, Peer};
 use crate::gateway::capture::Captures;
@@ -32,6 +33,7 @@ use crate::gateway::watch::{Unfit, Watch};
 use crate::idempotency::policy::OnStoreDown;
 use crate::plugin::HostError;
 use crate::plugin::aside::Aside;
+use crate::plugin::registry::RegistryError;
 use crate::server::{self, Bound, Core, Escapes, Handler, Refused, Settings};
 use crate::store::{Backend, OpenError, SealedStores, SealingKeys, Stores};
 use crate::telemetry::metrics::Metrics;
@@ -47,6 +49,9 @@ const TIDY_EVERY: Duration = Duration::from_secs(5);
 /// How long a start waits for the store to take what an earlier run could not write.
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a start waits for the registry of uploaded plugins, and for code that is compiled anew.
+const PLUGINS_PATIENCE: Duration = Duration::from_secs(20);
+
 /// Why the gateway does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
@@ -56,6 +61,9 @@ pub enum AppError {
     /// The plugin host has no room.
     #[error(transparent)]
     Plugins(#[from] HostError),
+    /// The registry of uploaded plugins has an address that leads nowhere.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
     /// No waiting will make the store usable.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -133,7 +141,10 @@ pub async fn run(
 ) -> Result<usize, AppError> {
     // First: what registers before there is a recorder is not measured.
     let metrics = Metrics::start()?;
-    let routes = Arc::new(assemble::routes(&config).await?);
+    let config = Arc::new(config);
+    let engine = assemble::engine(&config)?;
+    let routes = Arc::new(assemble::routes(&config, &engine).await?);
+    let deployer = assemble::deployer(&config, engine, &routes)?;
     let keys = SealingKeys::new(&config.store.encryption_keys);
     let captures = captures(&config, keys.clone())?;
     let opened = Stores::open(backend(&config.store.url), config.store.timeout).await?;
@@ -146,11 +157,14 @@ pub async fn run(
     let keyring = Keyring::new(digest_keys(&config));
     let mut watch = Watch::new(stores.handle(), keyring.clone(), epochs(&config), Arc::clone(&routes));
     watch.first().await?;
+    // A sender that comes at once finds the code that was active before.
+    deployer.first(PLUGINS_PATIENCE).await;
     let health = Health::new(watch.standing());
     let rates = Rates::new(&config.server, &config.tenants);
     let aside = Aside::start(Settings::from(&config.server).cores)?;
     let mut background = JoinSet::new();
     background.spawn(watch.run());
+    background.spawn(deployer.clone().run());
     background.spawn(tidy(metrics.clone()));
     background.spawn({
         let rates = rates.clone();
@@ -161,9 +175,10 @@ pub async fn run(
     background.spawn(journal.clone().keep(stores.handle()));
     let unrouted = Arc::new(RouteMeters::new("", ""));
     let shared = Shared::new(keyring, journal);
-    let parts = Parts { rates, aside, shared, captures, routes, stores, unrouted, config: Arc::new(config) };
+    let desk = Desk::new(deployer, captures.clone());
+    let parts = Parts { rates, aside, shared, captures, routes, stores, unrouted, config };
     let drain = parts.config.server.drain;
-    let admin = serve_admin(listeners.admin, parts.clone(), health.clone(), metrics).await?;
+    let admin = serve_admin(listeners.admin, parts.clone(), desk, health.clone(), metrics).await?;
     let settings = Settings::from(&parts.config.server);
     let make = move |core: Core| {
         let gateway = parts.clone().gateway(core.tasks);
@@ -228,6 +243,7 @@ fn serving(gateway: Arc<Gateway>) -> Handler {
 async fn serve_admin(
     listener: TcpListener,
     parts: Parts,
+    desk: Desk,
     health: Health,
     metrics: Metrics,
 ) -> Result<server::Server, AppError> {
@@ -241,7 +257,7 @@ async fn serve_admin(
     let make = move |core: Core| {
         let tokens = parts.config.admin.tokens.clone().into();
         let gateway = parts.clone().gateway(core.tasks);
-        let api = Api { gateway, health: health.clone(), tokens, metrics: metrics.clone() };
+        let api = Api { gateway, desk: desk.clone(), health: health.clone(), tokens, metrics: metrics.clone() };
         async move {
             let answer = api.handler();
             let handler: Handler = Arc::new(move |request, _| answer(request));

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 mod ask;
 mod banner;
-mod case;
+mod bench;
 mod check;
 mod events;
 mod explain;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::case::{Bench, Case};
+use super::bench::{self, Bench};
 use crate::event::{Event, Value};
 use crate::plugin::{Inspected, Inspection, Level, Used};
 
@@ -13,7 +13,7 @@ use crate::plugin::{Inspected, Inspection, Level, Used};
 /// # Errors
 /// When the plugin or the request cannot be read, or `out` cannot be written.
 pub fn run(plugin: &str, request: &Path, out: &mut impl Write) -> anyhow::Result<u8> {
-    let case = Case::read(request)?;
+    let case = bench::read(request)?;
     let bench = Bench::new(plugin)?;
     let inspected = bench.run(&bench.prepare(&case)?);
 
@@ -33,7 +33,7 @@ pub fn run(plugin: &str, request: &Path, out: &mut impl Write) -> anyhow::Result
 /// # Errors
 /// When the plugin or the request cannot be read, the plugin fails on it, or `out` cannot be written.
 pub fn bench(plugin: &str, request: &Path, time: Duration, out: &mut impl Write) -> anyhow::Result<u8> {
-    let case = Case::read(request)?;
+    let case = bench::read(request)?;
     let bench = Bench::new(plugin)?;
     let prepared = bench.prepare(&case)?;
     // The first calls fault the code's and the pool's pages in.

@@ -1,6 +1,7 @@
 //! The merged tree becomes the checked model: every table is read to its end before anything is given up, so that all faults show at once.
 
 mod path;
+mod plugins;
 mod policy;
 mod route;
 mod secret;
@@ -37,7 +38,7 @@ struct Known {
 pub(super) fn config(root: &mut Table<'_>) -> Option<Config> {
     let server = root.sub("server", server);
     let store = root.sub("store", store::store);
-    let plugin_registry = root.sub("plugins", |table| table.required("registry")?.read(registry));
+    let plugin_registry = root.sub("plugins", |table| plugins::registry(table));
     let upstreams = upstream::upstreams(root);
     let tenants = tenant::tenants(root);
     // Faulty keys of encryption are a fault already; a second one for each route that needs them would say nothing new.
@@ -132,18 +133,6 @@ fn tls(table: &mut Table<'_>) -> Option<Tls> {
         item.read(values::file)
     }));
     Some(Tls { cert: cert?, key: key?, client_ca: client_ca? })
-}
-
-fn registry(value: &Value) -> Result<String, Problem> {
-    let text = values::text(value)?;
-    let rest = ["file:", "s3:", "gs:", "az:"].iter().find_map(|scheme| text.strip_prefix(scheme));
-    match rest {
-        Some(rest) if !rest.is_empty() => Ok(text),
-        // Not repeated: an object store's address may hold a key.
-        _ => {
-            Err(Problem::new("is not the address of an object store").hint("write file:PATH, s3://…, gs://… or az://…"))
-        }
-    }
 }
 
 fn admin(table: &mut Table<'_>, tenants: &BTreeSet<String>, ingest: &[SocketAddr]) -> Option<Admin> {

@@ -31,6 +31,12 @@ impl Environment {
         self.0.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
+    /// The variables whose names start so, as far as they are text.
+    pub(super) fn starting_with<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let text = self.0.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
+        text.filter(move |(name, _)| name.starts_with(prefix))
+    }
+
     /// The variables that set a key of one of the `tables`. All others are left alone.
     pub(super) fn settings<'a>(&'a self, tables: &'a [&'a str]) -> impl Iterator<Item = Setting<'a>> {
         self.0.iter().filter_map(move |(name, value)| {

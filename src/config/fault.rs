@@ -79,7 +79,8 @@ impl Fault {
 }
 
 impl Notice {
-    pub(super) fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
+    /// A notice at a key.
+    pub fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
         Self { path: path.into(), text: text.into() }
     }
 }

@@ -24,3 +24,4 @@ pub use lint::lint;
 pub use load::load;
 pub use model::Config;
 pub use report::{Report, render_json, render_text};
+pub use values::is_name;

@@ -21,8 +21,8 @@ pub struct Config {
     pub admin: Admin,
     /// The shared store.
     pub store: Store,
-    /// Where uploaded plugins live, an object store URL.
-    pub plugin_registry: String,
+    /// Where uploaded plugins live.
+    pub plugin_registry: Registry,
     /// Upstream services by name.
     pub upstreams: BTreeMap<String, Arc<Upstream>>,
     /// Tenants by name. A tenant that only routes name is here too, with defaults.
@@ -149,6 +149,15 @@ pub struct Store {
     pub digest_keys: Vec<Secret>,
     /// Keys of stored answers, newest first.
     pub encryption_keys: Vec<Secret>,
+}
+
+/// `[plugins] registry`.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    /// `file:DIR`, `s3://…`, `gs://…` or `az://…`.
+    pub url: String,
+    /// What the environment says of a bucket, under the names that its own tools use: credentials, region, endpoint.
+    pub options: Vec<(String, Secret)>,
 }
 
 /// A store's address. Its text may hold a password, so it is never printed whole.

@@ -88,7 +88,8 @@ pub(super) fn name(value: &Value) -> Parsed<String> {
     if is_name(&text) { Ok(text) } else { Err(bad_name(&text)) }
 }
 
-pub(super) fn is_name(text: &str) -> bool {
+/// Whether a tenant, a route, a scope, an upstream or a plugin may be called so.
+pub fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(allowed)
 }

@@ -140,3 +140,19 @@ pub fn captures_erased(by: &str, tenant: &str, route: &str, erased: usize) {
         "captured requests were deleted"
     );
 }
+
+/// What somebody did with a tenant's plugin, or was refused. `plugin` is `TENANT/NAME`.
+pub fn plugin(by: &str, plugin: &str, verb: &str, result: &str, digest: Option<&str>, generation: Option<u64>) {
+    tracing::info!(
+        target: "onceward::audit",
+        kind = "operator",
+        by,
+        tenant = plugin.split('/').next(),
+        plugin,
+        digest,
+        generation,
+        verb,
+        result,
+        "an operator's verb"
+    );
+}

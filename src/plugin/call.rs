@@ -330,7 +330,7 @@ impl Call {
         }
     }
 
-    fn usage(&self) -> Usage {
+    pub(super) fn usage(&self) -> Usage {
         let used = |used: usize, limit: usize| Used { used: used as u64, limit: limit as u64 };
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let ctx = self.store.data();

@@ -4,12 +4,13 @@
 //! very program with a hidden command that only compiles. It takes the component on its standard input and gives the native code on
 //! its standard output, so it needs no file and no network.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setpriority_process, setrlimit};
 
 use super::caps::{self, CapFault, Contents};
 use super::engine::{Engine, Settings};
@@ -38,12 +39,24 @@ impl Default for Limits {
 pub struct Compiled {
     /// What the component holds.
     pub contents: Contents,
+    /// What to run.
+    pub code: NativeCode,
     /// Native code, in bytes.
     pub code_bytes: usize,
     /// How long it took on the clock.
     pub wall: Duration,
     /// The most memory that was seen in use, in bytes.
     pub resident_bytes: u64,
+}
+
+/// What the compiler made of a component: Wasmtime's own format, which nothing else may write.
+#[derive(Clone)]
+pub struct NativeCode(pub(super) Vec<u8>);
+
+impl fmt::Debug for NativeCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes of native code", self.0.len())
+    }
 }
 
 /// Why there is no native code.
@@ -65,6 +78,9 @@ pub enum ConfinedError {
 
 /// How often the child's memory is looked at. It can grow by some tens of MiB in between.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The child's priority, below that of what serves.
+const NICE: i32 = 10;
 
 /// The child's exit code when the compiler refused.
 const REFUSED: i32 = 3;
@@ -101,7 +117,11 @@ pub fn compile(program: &Path, wasm: &[u8], limits: &Limits) -> Result<Compiled,
             return Err(ConfinedError::TooMuch(format!("{} MiB of native code", limits.output_bytes >> 20)));
         }
         match status.code() {
-            Some(0) => Ok(Compiled { contents, code_bytes: code.len(), wall: started.elapsed(), resident_bytes }),
+            Some(0) => {
+                let code_bytes = code.len();
+                let code = NativeCode(code);
+                Ok(Compiled { contents, code, code_bytes, wall: started.elapsed(), resident_bytes })
+            }
             Some(REFUSED) => Err(ConfinedError::Refused(errors)),
             // By the kernel, at the limit that the child has set itself.
             None => Err(ConfinedError::TooMuch(format!("{} s of processor time", limits.cpu_seconds))),
@@ -169,6 +189,8 @@ fn read_at_most(from: Option<impl Read>, most: usize) -> Vec<u8> {
 pub fn child(cpu_seconds: u64) -> io::Result<u8> {
     let limit = Rlimit { current: Some(cpu_seconds), maximum: Some(cpu_seconds) };
     setrlimit(Resource::Cpu, limit)?;
+    // What serves goes before what compiles.
+    setpriority_process(None, NICE)?;
     // A crash of the compiler leaves no image of a tenant's code behind.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     let mut wasm = Vec::new();

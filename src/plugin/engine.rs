@@ -4,11 +4,15 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use wasmtime::component::Linker;
-use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, Strategy};
+use wasmtime::{Config, InstanceAllocationStrategy, ModuleVersionStrategy, PoolingAllocationConfig, Strategy};
 
 use super::bindings;
 use super::host::Ctx;
 use super::ticker::Ticker;
+
+/// Wasmtime's version, to the patch. Compiled code names it: by itself Wasmtime would take code of any patch of its major version,
+/// with the faults that the compiler had then.
+pub(super) const WASMTIME: &str = env!("ONCEWARD_WASMTIME");
 
 /// The largest memory a guest can have, in bytes: the pool's slots are made for it.
 pub(super) const MEMORY_MAX: usize = 64 << 20;
@@ -68,7 +72,9 @@ impl Engine {
     /// When the machine has no room for either.
     pub fn new(settings: Settings) -> Result<Self, HostError> {
         let refused = |error: wasmtime::Error| HostError::Engine(format!("{error:#}"));
-        let engine = wasmtime::Engine::new(&config(settings)).map_err(refused)?;
+        let mut config = config(settings);
+        config.module_version(ModuleVersionStrategy::Custom(WASMTIME.to_owned())).map_err(refused)?;
+        let engine = wasmtime::Engine::new(&config).map_err(refused)?;
         let mut linker = Linker::new(&engine);
         bindings::link(&mut linker).map_err(refused)?;
         let ticker = Ticker::start(engine.weak())?;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use sha2::{Digest, Sha256};
 use wasmtime::component::Component;
 
 use super::bindings::{self, Prepared};
 use super::call::{Budget, Call};
 use super::engine::{Engine, Shared};
 use super::failure::{Failure, FailureKind, Stage};
-use super::host::{Level, LogLine};
+use super::host::{Level, LogLine, Usage};
+use super::registry::CodeDigest;
 use crate::event::PluginVersion;
 
 /// What a plugin says of itself.
@@ -34,6 +34,7 @@ struct Loaded {
     shared: Arc<Shared>,
     prepared: Prepared,
     descriptor: Descriptor,
+    describe: Usage,
     version: PluginVersion,
 }
 
@@ -82,20 +83,24 @@ impl Engine {
     /// # Errors
     /// When the bytes are no plugin; the message says what to do.
     pub fn load(&self, name: &str, wasm: &[u8]) -> Result<Plugin, LoadError> {
-        let shared = Arc::clone(&self.shared);
         Plugin::check_form(wasm)?;
-        let component =
-            Component::from_binary(&shared.engine, wasm).map_err(|error| LoadError::Invalid(format!("{error:#}")))?;
-        check_names(&shared, &component)?;
-        let misfit = |error: wasmtime::Error| LoadError::World(format!("{error:#}"));
-        let pre = shared.linker.instantiate_pre(&component).map_err(misfit)?;
-        let prepared = Prepared::new(pre).map_err(misfit)?;
-        let descriptor = describe(&shared, &prepared).map_err(LoadError::Describe)?;
+        let component = Component::from_binary(&self.shared.engine, wasm);
+        let component = component.map_err(|error| LoadError::Invalid(format!("{error:#}")))?;
+        self.adopt(name, CodeDigest::of(wasm), &component)
+    }
 
-        let digest = hex::encode(Sha256::digest(wasm));
-        let short = digest.get(..12).unwrap_or(&digest);
+    /// Links compiled code, and asks it what it is.
+    pub(super) fn adopt(&self, name: &str, digest: CodeDigest, component: &Component) -> Result<Plugin, LoadError> {
+        let shared = Arc::clone(&self.shared);
+        check_names(&shared, component)?;
+        let misfit = |error: wasmtime::Error| LoadError::World(format!("{error:#}"));
+        let pre = shared.linker.instantiate_pre(component).map_err(misfit)?;
+        let prepared = Prepared::new(pre).map_err(misfit)?;
+        let (descriptor, describe) = describe(&shared, &prepared).map_err(LoadError::Describe)?;
+
+        let short: String = digest.to_string().chars().take(12).collect();
         let version = PluginVersion { name: name.to_owned(), version: format!("{}+{short}", descriptor.version) };
-        Ok(Plugin(Arc::new(Loaded { shared, prepared, descriptor, version })))
+        Ok(Plugin(Arc::new(Loaded { shared, prepared, descriptor, describe, version })))
     }
 }
 
@@ -118,6 +123,11 @@ impl Plugin {
     /// What it says of itself.
     pub fn descriptor(&self) -> &Descriptor {
         &self.0.descriptor
+    }
+
+    /// What saying so took.
+    pub fn describe_usage(&self) -> Usage {
+        self.0.describe
     }
 
     /// The name its route uses; its own version and the start of its code's SHA-256.
@@ -163,7 +173,7 @@ fn check_names(shared: &Shared, component: &Component) -> Result<(), LoadError> 
     if missing.is_empty() { Ok(()) } else { Err(LoadError::Exports(missing)) }
 }
 
-fn describe(shared: &Shared, prepared: &Prepared) -> Result<Descriptor, Failure> {
+fn describe(shared: &Shared, prepared: &Prepared) -> Result<(Descriptor, Usage), Failure> {
     let budget = Budget { wall: Budget::WALL_MAX, ..Budget::default() };
     let mut call = Call::new(shared, None, &budget, 0, false);
     let work = async |call: &mut Call| {
@@ -173,5 +183,6 @@ fn describe(shared: &Shared, prepared: &Prepared) -> Result<Descriptor, Failure>
     };
     // Nothing in the host waits and this call does not yield, so one poll is the whole call, on any thread.
     let done = call.guarded(Stage::Describe, work).now_or_never();
-    done.unwrap_or_else(|| Err(Failure::new(FailureKind::Host, Stage::Describe, "the call did not end")))
+    let done = done.unwrap_or_else(|| Err(Failure::new(FailureKind::Host, Stage::Describe, "the call did not end")));
+    done.map(|descriptor| (descriptor, call.usage()))
 }

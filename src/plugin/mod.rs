@@ -4,6 +4,7 @@
 //! enters a guest's memory. Everything that a guest returns is hostile until [`bindings`] has checked it; what leaves this room
 //! as an [`Event`](crate::event::Event) or a [`PluginReply`](crate::event::PluginReply) keeps its promises.
 
+pub mod artifacts;
 pub mod aside;
 mod bindings;
 pub mod bundled;
@@ -16,6 +17,7 @@ mod engine;
 mod failure;
 mod host;
 mod load;
+pub mod registry;
 mod ticker;
 
 pub use call::{Budget, ConfigFault, Grant, Inspected, Inspection, Needs, Reason, Refusal};

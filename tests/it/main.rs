@@ -1,6 +1,7 @@
 //! The integration tests: one binary, since Wasmtime links once. The list below is the table of contents.
 
 mod admin;
+mod deploy;
 mod faults;
 mod journey;
 mod plugins;

@@ -53,6 +53,13 @@ impl Comparison {
         Self { name: random_hex::<8>(), inner: Mutex::new(inner) }
     }
 
+    /// Whether it compares these two.
+    pub fn is_of(&self, active: &Side, candidate: &Side, config: &str) -> bool {
+        let counts = &self.inner().report.counts;
+        (counts.active.as_str(), counts.candidate.as_str(), counts.config.as_str())
+            == (active.digest.as_str(), candidate.digest.as_str(), config)
+    }
+
     /// What its report is called: no other comparison's has this name, on any replica.
     pub fn name(&self) -> &str {
         &self.name

@@ -30,11 +30,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub async fn reports(
-        &self,
-        id: &PluginId,
-        candidate: CodeDigest,
-    ) -> Result<Vec<(String, Bytes)>, RegistryError> {
+    pub async fn reports(&self, id: &PluginId, candidate: CodeDigest) -> Result<Vec<(String, Bytes)>, RegistryError> {
         let mut objects = self.list(&folder(id, candidate)).await?;
         objects.sort_by_key(|object| std::cmp::Reverse(object.last_modified));
         let mut reports = Vec::new();

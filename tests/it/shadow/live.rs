@@ -27,7 +27,8 @@ fn reading(store: &str, upstream: &Upstream, registry: &str, more: &str) -> Stri
         &format!("plugin = \"t/guest\"\nplugin_config = {{}}\n{more}"),
         1,
     );
-    with_keys(&text, &[KEY]) + &format!("\n[plugins]\nregistry = \"file:{registry}\"\n[tenants.t]\nlimits = {{ uploads = \"100/h\" }}\n")
+    with_keys(&text, &[KEY])
+        + &format!("\n[plugins]\nregistry = \"file:{registry}\"\n[tenants.t]\nlimits = {{ uploads = \"100/h\" }}\n")
 }
 
 struct Rig {
@@ -119,12 +120,17 @@ async fn another_key_is_found_and_refused() {
     assert_eq!((&found["compared"], &found["keys"], &found["equal"]), (&json!(6), &json!(5), &json!(1)), "{found}");
     assert_eq!((&found["active"], &found["candidate"]), (&json!(active), &json!(candidate)));
     let example = &found["examples"][0];
-    assert_eq!((&example["kind"], &example["active"], &example["candidate"]), (&json!("keys"), &json!("t:pay:a"), &json!("t:pay:b")));
+    assert_eq!(
+        (&example["kind"], &example["active"], &example["candidate"]),
+        (&json!("keys"), &json!("t:pay:a"), &json!("t:pay:b"))
+    );
     assert_eq!(example["event"], first.header("onceward-event").unwrap());
     assert!(found["candidate_fuel"]["median"].as_u64() > Some(0), "{found}");
     let counted = metrics(&rig.gateway).await;
     let count = |result: &str| {
-        counted.get(&format!("onceward_plugin_shadow_total{{tenant=\"t\",plugin=\"t/guest\",result=\"{result}\"}}")).copied()
+        counted
+            .get(&format!("onceward_plugin_shadow_total{{tenant=\"t\",plugin=\"t/guest\",result=\"{result}\"}}"))
+            .copied()
     };
     assert_eq!((count("keys"), count("equal")), (Some(5.0), Some(1.0)), "{counted:?}");
 
@@ -133,7 +139,11 @@ async fn another_key_is_found_and_refused() {
     let detail = refused.json()["detail"].as_str().unwrap().to_owned();
     assert!(detail.contains("5 of 6") && detail.contains("t:pay:a") && detail.contains("key-namespace"), "{detail}");
     assert_eq!(refused.json()["shadow"]["keys"], 5);
-    assert!(audit(&rig.gateway, "plugin").iter().any(|line| line.to_string().contains("refused")));
+    assert!(
+        audit(&rig.gateway, "operator")
+            .iter()
+            .any(|line| line.to_string().contains("refused: the version gives other keys"))
+    );
     is_replay(&rig.pay(TRIGGER).await, &first);
 
     // The same keys elsewhere: allowed, and every event is first-seen there.
@@ -216,7 +226,11 @@ async fn replicas_add_up() {
     }
     let own = async |gateway: &Gateway| -> f64 {
         let counted = metrics(gateway).await;
-        counted.iter().filter(|(name, _)| name.starts_with("onceward_plugin_shadow_total")).map(|(_, count)| count).sum()
+        counted
+            .iter()
+            .filter(|(name, _)| name.starts_with("onceward_plugin_shadow_total"))
+            .map(|(_, count)| count)
+            .sum()
     };
     let both = own(&one).await + own(&two).await;
     eventually("each tells what both found", || async {
@@ -246,7 +260,11 @@ async fn captured_requests_speak_too() {
     let tried = act(&rig.gateway, "test", &json!({ "digest": candidate, "captured": true })).await;
     assert_eq!(tried.status, 200, "{tried:?}");
     let tried = tried.json();
-    assert_eq!((&tried["captured"], &tried["report"]["compared"], &tried["report"]["keys"]), (&json!(100), &json!(100), &json!(50)), "{tried}");
+    assert_eq!(
+        (&tried["captured"], &tried["report"]["compared"], &tried["report"]["keys"]),
+        (&json!(100), &json!(100), &json!(50)),
+        "{tried}"
+    );
     let refused = activate(&rig.gateway, &candidate).await;
     is_problem(&refused, 409, "keys-differ");
     assert_eq!(refused.json()["replay"]["report"]["keys"], 50, "{refused:?}");
@@ -256,7 +274,14 @@ async fn captured_requests_speak_too() {
     let renamed = upload(&rig.gateway, keyed("b").called("3.0.0", "v3")).await;
     assert_eq!(activate(&rig.gateway, &renamed).await.status, 200);
     // What another tenant captured is not for its eyes.
-    let foreign = ask(&rig.gateway, "POST", &format!("{PLUGIN}/test"), OTHER, json!({ "digest": candidate, "captured": true }).to_string().as_bytes()).await;
+    let foreign = ask(
+        &rig.gateway,
+        "POST",
+        &format!("{PLUGIN}/test"),
+        OTHER,
+        json!({ "digest": candidate, "captured": true }).to_string().as_bytes(),
+    )
+    .await;
     is_problem(&foreign, 404, "not-found");
 }
 

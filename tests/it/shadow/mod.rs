@@ -5,5 +5,6 @@
 
 mod beside;
 mod captures;
+mod live;
 mod replays;
 mod rig;

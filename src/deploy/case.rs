@@ -2,10 +2,8 @@
 //! `tests/fixtures/providers/README.md`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -14,7 +12,7 @@ use serde_json::Value;
 
 use crate::event::{Delivery, Secret};
 use crate::plugin::certificates::Certificates;
-use crate::plugin::{self, Engine, Grant, Inspected, Plugin};
+use crate::plugin::{Budget, Grant, Inspected, Plugin};
 
 /// The name of the one secret that a case's plugin has.
 const SECRET: &str = "case";
@@ -55,7 +53,7 @@ pub struct Expect {
     /// Outcomes where another case came before, by key.
     pub vs: Vec<Versus>,
     /// Outcome where another case came before, by alias.
-    pub alias_vs: Vec<(String, Outcome)>,
+    pub alias_vs: Vec<(String, Beside)>,
     /// `handshake` or `thin-ping`: not an event.
     pub kind: Option<String>,
     /// What the sender counts as success.
@@ -77,13 +75,13 @@ pub struct Versus {
     /// The other case's name.
     pub case: String,
     /// One per event.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<Beside>,
 }
 
 /// What an event is beside an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum Beside {
     /// Same key, same material.
     Duplicate,
     /// Same key, other material.
@@ -102,35 +100,57 @@ pub struct Respond {
     pub success: Option<String>,
 }
 
+/// A case that cannot be run. The text names what is wrong in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CaseFault(String);
+
+/// Says where in the case the cause lies.
+fn at<E: std::fmt::Display>(place: impl std::fmt::Display) -> impl FnOnce(E) -> CaseFault {
+    move |cause| CaseFault(format!("{place}: {cause}"))
+}
+
 impl Case {
-    /// Reads one file.
+    /// Reads one from its JSON.
     ///
     /// # Errors
-    /// When it is not there or not a case.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("{} is not a case file", path.display()))
+    /// When it is not a case.
+    pub fn parse(json: &[u8]) -> Result<Self, CaseFault> {
+        serde_json::from_slice(json).map_err(|error| CaseFault(error.to_string()))
     }
 
-    /// Reads all `.json` files of a directory, in the order of their names.
+    /// Asks the plugin about the case's config.
     ///
     /// # Errors
-    /// When the directory cannot be read, holds no case, or one that is none.
-    pub fn read_all(directory: &Path) -> anyhow::Result<Vec<Self>> {
-        let entries = std::fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
-        let mut paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
-        paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-        paths.sort();
-        ensure!(!paths.is_empty(), "{} holds no case file (*.json)", directory.display());
-        paths.iter().map(|path| Self::read(path)).collect()
+    /// When the case's request is none, or the plugin refuses the config.
+    pub async fn prepare(&self, plugin: &Plugin, budget: Budget) -> Result<Prepared, CaseFault> {
+        let config = self.plugin_config();
+        let needs = match plugin.examine(&config).await.map_err(|failure| CaseFault(failure.to_string()))? {
+            Ok(needs) => needs,
+            Err(faults) => {
+                let faults = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.text));
+                let faults = faults.collect::<Vec<_>>().join("; ");
+                return Err(CaseFault(format!("the plugin refuses the config: {faults}")));
+            }
+        };
+        let secrets = self.secrets.iter().map(|text| Secret::new(text.as_str())).collect();
+        let grant = Grant {
+            config,
+            secrets: [(SECRET.to_owned(), secrets)].into(),
+            certificates: self.certificates()?,
+            needs,
+            allow_unsigned: true,
+            budget,
+        };
+        Ok(Prepared { grant: Arc::new(grant), delivery: Arc::new(self.delivery()?) })
     }
 
-    fn delivery(&self) -> anyhow::Result<Delivery> {
+    fn delivery(&self) -> Result<Delivery, CaseFault> {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.headers {
-            let name =
-                HeaderName::from_bytes(name.as_bytes()).with_context(|| format!("{name:?} is no header name"))?;
-            let value = HeaderValue::from_bytes(value.as_bytes()).with_context(|| format!("the value of {name}"))?;
+            let place = format!("the header {name:?}");
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(at(&place))?;
+            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(at(&place))?;
             headers.append(name, value);
         }
         let (path, query) = match self.path.split_once('?') {
@@ -139,13 +159,13 @@ impl Case {
         };
         let authority = headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
         Ok(Delivery {
-            method: Method::from_bytes(self.method.as_bytes()).context("the method")?,
+            method: Method::from_bytes(self.method.as_bytes()).map_err(at("`method`"))?,
             scheme: "https",
             authority: authority.to_owned(),
             path: path.to_owned(),
             query,
             params: Vec::new(),
-            body: STANDARD.decode(&self.body_base64).context("body_base64")?.into(),
+            body: STANDARD.decode(&self.body_base64).map_err(at("`body_base64`"))?.into(),
             received_at_ms: self.now.saturating_mul(1000),
             client_certificate: None,
             headers,
@@ -153,16 +173,16 @@ impl Case {
     }
 
     /// The case's certificates, if it has any, as if they had been fetched.
-    fn certificates(&self) -> anyhow::Result<Option<Arc<Certificates>>> {
+    fn certificates(&self) -> Result<Option<Arc<Certificates>>, CaseFault> {
         if !self.config.contains_key("certs") {
             return Ok(None);
         }
         let config: HostConfig =
-            serde_json::from_value(Value::Object(self.config.clone())).context("the case's certificates")?;
+            serde_json::from_value(Value::Object(self.config.clone())).map_err(at("the case's certificates"))?;
         let known = Certificates::new(&config.cert_hosts, &config.cert_names, &config.trust_root_pem);
-        let known = known.context("trust_root_pem")?;
+        let known = known.map_err(at("`trust_root_pem`"))?;
         for (url, pem) in &config.certs {
-            known.insert(url, pem).with_context(|| format!("the certificate of {url}"))?;
+            known.insert(url, pem).map_err(at(format!("the certificate of {url}")))?;
         }
         Ok(Some(Arc::new(known)))
     }
@@ -189,75 +209,17 @@ struct HostConfig {
     trust_root_pem: String,
 }
 
-/// A plugin and where to run it.
-pub struct Bench {
-    plugin: Plugin,
-    runtime: tokio::runtime::Runtime,
-}
-
 /// A case that is ready to be run again and again.
 pub struct Prepared {
-    grant: Arc<Grant>,
+    /// Its config and secrets.
+    pub grant: Arc<Grant>,
     /// The request.
     pub delivery: Arc<Delivery>,
 }
 
-impl Bench {
-    /// Loads a bundled plugin by its name, or a component from its file.
-    ///
-    /// # Errors
-    /// When there is no such plugin, or it is none.
-    pub fn new(plugin: &str) -> anyhow::Result<Self> {
-        let engine = Engine::new(plugin::Settings { concurrency: 4, ..plugin::Settings::default() })?;
-        let plugin = match plugin::bundled::bundled(plugin) {
-            Some(wasm) => engine.load(plugin, wasm)?,
-            None if Path::new(plugin).extension().is_some_and(|extension| extension == "wasm") => {
-                let wasm = std::fs::read(plugin).with_context(|| format!("cannot read {plugin}"))?;
-                engine.load(plugin, &wasm).with_context(|| plugin.to_owned())?
-            }
-            None => bail!(
-                "there is no bundled plugin {plugin:?} (there are {}); a file's name ends in .wasm",
-                plugin::bundled::NAMES.join(", ")
-            ),
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        Ok(Self { plugin, runtime })
-    }
-
-    /// The plugin.
-    pub fn plugin(&self) -> &Plugin {
-        &self.plugin
-    }
-
-    /// Asks the plugin about the case's config.
-    ///
-    /// # Errors
-    /// When the case's request is none, or the plugin refuses the config.
-    pub fn prepare(&self, case: &Case) -> anyhow::Result<Prepared> {
-        let config = case.plugin_config();
-        let needs = match self.runtime.block_on(self.plugin.examine(&config))? {
-            Ok(needs) => needs,
-            Err(faults) => {
-                let faults = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.text));
-                bail!("the plugin refuses the config: {}", faults.collect::<Vec<_>>().join("; "))
-            }
-        };
-        let secrets = case.secrets.iter().map(|text| Secret::new(text.as_str())).collect();
-        let grant = Grant {
-            config,
-            secrets: [(SECRET.to_owned(), secrets)].into(),
-            certificates: case.certificates()?,
-            needs,
-            allow_unsigned: true,
-            budget: plugin::Budget::default(),
-        };
-        Ok(Prepared { grant: Arc::new(grant), delivery: Arc::new(case.delivery()?) })
-    }
-
-    /// Runs a case in a fresh instance.
-    pub fn run(&self, case: &Prepared) -> Inspected {
-        let inspected = self.runtime.block_on(self.plugin.inspect(&case.grant, &case.delivery));
-        self.plugin.report(&inspected.log);
-        inspected
+impl Prepared {
+    /// Runs it in a fresh instance.
+    pub async fn run(&self, plugin: &Plugin) -> Inspected {
+        plugin.inspect(&self.grant, &self.delivery).await
     }
 }

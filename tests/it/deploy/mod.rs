@@ -1,0 +1,7 @@
+//! Uploaded plugins, from the upload to live, through the real binary.
+
+// So that clippy knows these helpers for tests.
+#![cfg(test)]
+
+mod life;
+mod rig;
