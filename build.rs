@@ -1,15 +1,12 @@
 //! Tells the program which Wasmtime it is built with, to the patch: code that another one compiled may have that one's faults.
 
-use std::{env, fs, path::Path};
+use std::io::{self, Write};
 
-fn main() {
-    println!("cargo::rerun-if-changed=Cargo.lock");
-    let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
-    let lock = fs::read_to_string(Path::new(&root).join("Cargo.lock")).expect("Cargo.lock stands beside Cargo.toml");
-    let version = lock
-        .split("[[package]]")
-        .find(|package| package.lines().any(|line| line == "name = \"wasmtime\""))
-        .and_then(|package| package.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"')))
-        .expect("Cargo.lock names wasmtime's version");
-    println!("cargo::rustc-env=ONCEWARD_WASMTIME={version}");
+fn main() -> io::Result<()> {
+    let lock = std::fs::read_to_string("Cargo.lock")?;
+    let wasmtime = lock.split("[[package]]").find(|package| package.contains("\nname = \"wasmtime\"\n"));
+    let line = wasmtime.and_then(|package| package.lines().find_map(|line| line.strip_prefix("version = \"")));
+    let version = line.and_then(|line| line.strip_suffix('"'));
+    let version = version.ok_or_else(|| io::Error::other("Cargo.lock does not say which wasmtime it is"))?;
+    writeln!(io::stdout(), "cargo::rerun-if-changed=Cargo.lock\ncargo::rustc-env=ONCEWARD_WASMTIME={version}")
 }

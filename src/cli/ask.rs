@@ -27,18 +27,23 @@ pub struct Answer {
     pub body: Value,
 }
 
-/// Asks once.
+/// Asks once, with JSON.
 pub fn ask(method: &Method, url: &str, token: &str, body: Option<Value>) -> anyhow::Result<Answer> {
+    let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+    send(method, url, token, "application/json", bytes)
+}
+
+/// Asks once, with any body.
+pub fn send(method: &Method, url: &str, token: &str, kind: &str, body: Bytes) -> anyhow::Result<Answer> {
     let mut bearer =
         HeaderValue::try_from(format!("Bearer {token}")).context("the token holds what no token can hold")?;
     bearer.set_sensitive(true);
-    let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
     let request = Request::builder()
         .method(method)
         .uri(url)
         .header(AUTHORIZATION, bearer)
-        .header(CONTENT_TYPE, "application/json")
-        .body(Full::new(bytes))
+        .header(CONTENT_TYPE, kind)
+        .body(Full::new(body))
         .with_context(|| format!("`{url}` is no URL"))?;
     runtime()?.block_on(async {
         let client = Client::builder(TokioExecutor::new()).build_http();

@@ -73,7 +73,9 @@ impl Bench {
 
     /// Runs a case in a fresh instance.
     pub fn run(&self, case: &Prepared) -> Inspected {
-        self.runtime.block_on(case.run(&self.plugin))
+        let inspected = self.runtime.block_on(case.run(&self.plugin));
+        self.plugin.report(&inspected.log);
+        inspected
     }
 
     /// Runs all cases, and holds them against what they expect.

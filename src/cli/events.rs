@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use bytes::Bytes;
 use clap::{Args, Subcommand};
 use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -14,7 +15,7 @@ use crate::config::{Environment, load};
 use crate::gateway::explain::{EventView, Explanation};
 use crate::gateway::rfc3339::read;
 
-use super::ask::{Answer, ask};
+use super::ask::{Answer, ask, send};
 use super::explain::quoted;
 use super::explanation::{clean, render, when};
 use super::{Done, out};
@@ -170,8 +171,17 @@ impl One {
 }
 
 impl To {
-    fn ask(&self, method: &Method, path: &str, body: Option<Value>) -> anyhow::Result<Answer> {
-        let token = match (&self.token_file, &self.token) {
+    pub(super) fn ask(&self, method: &Method, path: &str, body: Option<Value>) -> anyhow::Result<Answer> {
+        ask(method, &format!("{}{path}", self.url()?), &self.token()?, body)
+    }
+
+    /// As [`To::ask`], with a body of another kind.
+    pub(super) fn send(&self, path: &str, kind: &str, body: Bytes) -> anyhow::Result<Answer> {
+        send(&Method::POST, &format!("{}{path}", self.url()?), &self.token()?, kind, body)
+    }
+
+    fn token(&self) -> anyhow::Result<String> {
+        Ok(match (&self.token_file, &self.token) {
             (Some(file), _) => {
                 let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
                 text.trim().to_owned()
@@ -181,8 +191,7 @@ impl To {
                 "no token: set ONCEWARD_TOKEN or give --token-file FILE. `onceward token new` makes a token; its SHA-256 goes \
                  into the gateway's configuration:\n  [admin]\n  tokens = [{{ name = \"me\", sha256 = \"…\", scope = \"operator\" }}]"
             ),
-        };
-        ask(method, &format!("{}{path}", self.url()?), &token, body)
+        })
     }
 
     fn url(&self) -> anyhow::Result<String> {
@@ -200,7 +209,11 @@ impl To {
     }
 
     /// Prints a result, or says what the API has against it: exit 1.
-    fn print(&self, answer: Answer, text: impl FnOnce(Value) -> anyhow::Result<String>) -> anyhow::Result<Done> {
+    pub(super) fn print(
+        &self,
+        answer: Answer,
+        text: impl FnOnce(Value) -> anyhow::Result<String>,
+    ) -> anyhow::Result<Done> {
         if answer.status.is_success() {
             out(&if self.json { format!("{:#}\n", answer.body) } else { text(answer.body)? })?;
             return Ok(Done::Ok);
@@ -217,7 +230,7 @@ impl To {
     }
 }
 
-fn segment(text: &str) -> String {
+pub(super) fn segment(text: &str) -> String {
     let encoded = utf8_percent_encode(text, SEGMENT).to_string();
     // A segment of dots alone would be a step in the path.
     if matches!(encoded.as_str(), "." | "..") { encoded.replace('.', "%2e") } else { encoded }

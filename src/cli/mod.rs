@@ -19,6 +19,7 @@ mod healthcheck;
 mod plugin;
 pub mod plugin_build;
 mod plugin_check;
+mod plugin_remote;
 pub mod plugin_run;
 pub mod plugin_test;
 mod serve;
@@ -55,6 +56,16 @@ Examples:
 
 Exit codes: 0 done, 1 refused or not there, 2 usage, no token or no answer.";
 
+const PLUGIN: &str = "\
+To a running gateway:
+  export ONCEWARD_TOKEN=…                                       a token of [admin] tokens
+  onceward plugin push acme/orders orders.wasm --cases cases    a new version, which passes its cases
+  onceward plugin list acme                                     versions, and which of them serve
+  onceward plugin activate acme/orders 5d41402abc4b             every gateway serves it within two seconds
+  onceward plugin rollback acme/orders                          the version before serves again
+
+Exit codes: 0 ok, 1 refused or failed, 2 usage, unreadable input, no token or no answer.";
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the gateway until SIGTERM or SIGINT; a second signal ends it at once.
@@ -83,8 +94,8 @@ enum Command {
     /// List and resolve events of a running gateway, through its admin API.
     #[command(subcommand, after_help = EVENTS)]
     Events(events::EventsCommand),
-    /// Build, test and measure plugins.
-    #[command(subcommand)]
+    /// Build, test and measure plugins, and bring them to a running gateway.
+    #[command(subcommand, after_help = PLUGIN)]
     Plugin(plugin::PluginCommand),
     /// Make an admin token, or the SHA-256 of one for the config.
     #[command(subcommand)]

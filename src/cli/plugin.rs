@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
+use super::plugin_remote::RemoteCommand;
 use super::{Done, out, plugin_build, plugin_check, plugin_run, plugin_test};
 
 /// Plugins are WebAssembly components; docs/plugins.md shows how to write one.
@@ -66,6 +67,8 @@ pub enum PluginCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 3)]
         seconds: u64,
     },
+    #[command(flatten)]
+    Remote(RemoteCommand),
 }
 
 impl PluginCommand {
@@ -83,6 +86,10 @@ impl PluginCommand {
             Self::Compile { cpu_seconds } => {
                 drop(stdout);
                 return Ok(Done::Code(crate::plugin::confined::child(cpu_seconds)?));
+            }
+            Self::Remote(command) => {
+                drop(stdout);
+                return command.run();
             }
             Self::Test { plugin, cases } => plugin_test::test(&plugin, &cases, &mut stdout)?,
             Self::Run { plugin, request } => plugin_run::run(&plugin, &request, &mut stdout)?,

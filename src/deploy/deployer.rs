@@ -291,19 +291,40 @@ impl Deployer {
         turn: &mut Turn,
         generation: &Generation,
     ) -> Result<(), PrepareError> {
-        let active = match turn.loaded.get(&generation.active) {
-            Some(plugin) => plugin.clone(),
-            None => self.load(id, generation.active).await?,
-        };
+        let active = self.loaded(id, turn, generation.active).await?;
         let runners = self.runners(place, &active).await?;
+        let mut previous = self.previous(id, place, turn, generation).await.into_iter();
         let mut shadows = self.candidates(id, place, turn, generation, &active).await.into_iter();
         for ((_, route), runner) in place.routes.iter().zip(runners) {
-            let shadow = shadows.next().map(Arc::new);
-            route.plugin.set(Some(Deployed { active: Arc::new(runner), previous: None, shadow }));
+            let (previous, shadow) = (previous.next().map(Arc::new), shadows.next().map(Arc::new));
+            route.plugin.set(Some(Deployed { active: Arc::new(runner), previous, shadow }));
         }
         turn.loaded.retain(|digest, _| generation.names().any(|named| named == *digest));
-        turn.loaded.insert(generation.active, active);
         Ok(())
+    }
+
+    /// A runner of the previous version for each route; none when it cannot be had, which is no reason to hold the active one up.
+    async fn previous(&self, id: &PluginId, place: &Place, turn: &mut Turn, generation: &Generation) -> Vec<Runner> {
+        let Some(digest) = generation.previous else { return Vec::new() };
+        let prepared = async { self.runners(place, &self.loaded(id, turn, digest).await?).await };
+        prepared.await.unwrap_or_else(|error: PrepareError| {
+            tracing::warn!(plugin = %id, %digest, "the previous version cannot stand in for the active one: {error}");
+            Vec::new()
+        })
+    }
+
+    pub(super) async fn loaded(
+        &self,
+        id: &PluginId,
+        turn: &mut Turn,
+        digest: CodeDigest,
+    ) -> Result<Plugin, PrepareError> {
+        if let Some(plugin) = turn.loaded.get(&digest) {
+            return Ok(plugin.clone());
+        }
+        let plugin = self.load(id, digest).await?;
+        turn.loaded.insert(digest, plugin.clone());
+        Ok(plugin)
     }
 
     /// A version's code: what this machine has compiled before, or else what the registry has.

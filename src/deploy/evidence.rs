@@ -50,16 +50,12 @@ impl Deployer {
             return Vec::new();
         };
         let prepared = async {
-            let plugin = match turn.loaded.get(&digest) {
-                Some(plugin) => plugin.clone(),
-                None => self.load(id, digest).await?,
-            };
+            let plugin = self.loaded(id, turn, digest).await?;
             Ok::<_, PrepareError>((self.runners(place, &plugin).await?, plugin))
         };
         match prepared.await {
             Ok((runners, plugin)) => {
                 let comparison = place.compare(side(generation.active, active), side(digest, &plugin));
-                turn.loaded.insert(digest, plugin);
                 let beside = |runner| Shadow::new(Arc::new(runner), Arc::clone(&comparison), shadows.clone());
                 runners.into_iter().map(beside).collect()
             }

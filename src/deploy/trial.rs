@@ -32,7 +32,7 @@ pub async fn trial(plugin: &Plugin, cases: &[Case], budget: Budget) -> Vec<Outco
         Ok(run) => Outcome {
             name: case.name.clone(),
             faults: run.faults(&case.expect, &by_name),
-            usage: Some(run.inspected.usage.clone()),
+            usage: Some(run.inspected.usage),
         },
         Err(fault) => Outcome { name: case.name.clone(), faults: vec![fault.to_string()], usage: None },
     };

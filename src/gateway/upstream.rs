@@ -49,7 +49,7 @@ pub struct Upstream {
 #[derive(Clone)]
 enum Pool {
     Echo,
-    Http(Client<Dialler, Full<Bytes>>),
+    Http(Box<Client<Dialler, Full<Bytes>>>),
 }
 
 /// Why an exchange has no answer's head.
@@ -70,7 +70,7 @@ impl Upstreams {
         for (name, settings) in settings {
             let pool = match settings.target {
                 Target::Echo => Pool::Echo,
-                Target::Http { .. } => Pool::Http(client(settings)),
+                Target::Http { .. } => Pool::Http(Box::new(client(settings))),
             };
             by_name.insert(name.clone(), Upstream { settings: Arc::clone(settings), pool });
         }
