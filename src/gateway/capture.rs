@@ -97,7 +97,7 @@ impl Captures {
         };
         std::thread::Builder::new()
             .name("capture".to_owned())
-            .spawn(move || Keeper { rings, keys }.run(&work, &done))?;
+            .spawn(move || Keeper { rings, keys, failing: false }.run(&work, &done))?;
         Ok(Self(captures))
     }
 
@@ -138,6 +138,8 @@ impl Captures {
 struct Keeper {
     rings: Vec<Ring>,
     keys: SealingKeys,
+    /// Whether the last request could not be written: said once, not with each.
+    failing: bool,
 }
 
 impl Keeper {
@@ -173,9 +175,14 @@ impl Keeper {
         let keys = self.keys.clone();
         let Some(ring) = self.ring(&route.tenant, &route.name) else { return };
         match ring.keep(&keys, delivery.received_at_ms, event, octets.into()) {
-            Ok(()) => count(route, "kept"),
+            Ok(()) => {
+                self.failing = false;
+                count(route, "kept");
+            }
             Err(error) => {
-                tracing::warn!(tenant = route.tenant, route = route.name, event, %error, "a request was not captured");
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!(tenant = route.tenant, route = route.name, event, %error, "requests are not captured");
+                }
                 count(route, "failed");
             }
         }

@@ -16,6 +16,7 @@ pub use said::{Difference, Said};
 pub use times::{Quantiles, Sizes};
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -81,7 +82,8 @@ fn run_all(work: &Receiver<Job>) {
         Err(error) => return tracing::error!(%error, "candidates do not run: there is no runtime for them"),
     };
     while let Ok(job) = work.recv() {
-        runtime.block_on(job.run());
+        // A call turns its own panics into failures. Whatever panics beside it costs that delivery alone.
+        let _ = catch_unwind(AssertUnwindSafe(|| runtime.block_on(job.run())));
     }
 }
 

@@ -161,9 +161,11 @@ impl Ring {
 
     /// Deletes all.
     pub fn erase(&mut self) -> io::Result<usize> {
-        self.kept.clear();
-        self.bytes = 0;
-        self.place.erase()
+        let erased = self.place.erase();
+        // Whatever is left is still counted.
+        self.kept = self.place.list()?.into();
+        self.bytes = self.kept.iter().map(|file| file.bytes).sum();
+        erased
     }
 
     fn trim(&mut self, too_much: impl Fn(&Self) -> bool) -> io::Result<()> {

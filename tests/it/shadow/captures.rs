@@ -182,3 +182,22 @@ async fn capture_needs_keys() {
     let said = Home::new(&text).refuses();
     assert!(said.contains("routes[0].capture") && said.contains("encryption_keys"), "{said}");
 }
+
+/// A disk that takes nothing costs captures, never an answer, and is said once.
+#[tokio::test]
+async fn what_cannot_be_written_is_left_out() {
+    let upstream = Upstream::counting().await;
+    let gateway = Gateway::start(&capturing(&upstream, r#"{ max = 5, ttl = "1h" }"#));
+    let captures = gateway.home().path().join("state/captures");
+    fs::create_dir_all(&captures).unwrap();
+    fs::write(captures.join("t"), b"no directory").unwrap();
+    for at in 0..3 {
+        assert_eq!(pay(&gateway, &event(&format!("evt_{at}"), 1)).await.status, 200);
+    }
+    let failed = r#"onceward_captures_total{tenant="t",route="pay",result="failed"}"#;
+    eventually("all failed", || async { metrics(&gateway).await.get(failed) == Some(&3.0) }).await;
+    assert_eq!(gateway.log().matches("requests are not captured").count(), 1, "{}", gateway.log());
+    fs::remove_file(captures.join("t")).unwrap();
+    pay(&gateway, &event("evt_3", 1)).await;
+    kept(&gateway.home(), 1).await;
+}

@@ -17,7 +17,7 @@ use crate::support::upstream::Upstream;
 
 const PLUGIN: &str = "/v1/tenants/t/plugins/guest";
 /// A guest does what a test is about on a body of three bytes.
-const TRIGGER: &str = "now";
+pub const TRIGGER: &str = "now";
 const OTHER_EVENT: &str = "a good event";
 
 /// The route `/pay` of tenant `t` is read by the plugin `t/guest`.
@@ -31,19 +31,23 @@ fn reading(store: &str, upstream: &Upstream, registry: &str, more: &str) -> Stri
         + &format!("\n[plugins]\nregistry = \"file:{registry}\"\n[tenants.t]\nlimits = {{ uploads = \"100/h\" }}\n")
 }
 
-struct Rig {
-    gateway: Gateway,
+pub struct Rig {
+    pub gateway: Gateway,
     upstream: Upstream,
 }
 
 impl Rig {
-    async fn start(more: &str) -> Self {
+    pub async fn start(more: &str) -> Self {
         let upstream = Upstream::counting().await;
         let gateway = Gateway::start(&reading("memory:", &upstream, "{dir}/registry", more));
         Self { gateway, upstream }
     }
 
-    async fn pay(&self, body: &str) -> Answer {
+    pub async fn act(&self, verb: &str, body: &Value) -> Answer {
+        act(&self.gateway, verb, body).await
+    }
+
+    pub async fn pay(&self, body: &str) -> Answer {
         post(self.gateway.ingest, "/pay", &[], body).await
     }
 }
@@ -53,7 +57,7 @@ async fn ask(gateway: &Gateway, method: &str, path: &str, token: &str, body: &[u
     send(gateway.admin, method, path, &[("authorization", &bearer)], body).await
 }
 
-async fn upload(gateway: &Gateway, code: GuestCode) -> String {
+pub async fn upload(gateway: &Gateway, code: GuestCode) -> String {
     let answer = ask(gateway, "POST", &format!("{PLUGIN}/versions"), OPS, &code.build()).await;
     assert_eq!(answer.status, 201, "{answer:?}");
     answer.json()["digest"].as_str().unwrap().to_owned()
@@ -63,12 +67,12 @@ async fn act(gateway: &Gateway, verb: &str, body: &Value) -> Answer {
     ask(gateway, "POST", &format!("{PLUGIN}/{verb}"), OPS, body.to_string().as_bytes()).await
 }
 
-async fn activate(gateway: &Gateway, digest: &str) -> Answer {
+pub async fn activate(gateway: &Gateway, digest: &str) -> Answer {
     act(gateway, "activate", &json!({ "digest": digest })).await
 }
 
 /// Uploads a version and lets it serve.
-async fn serve(gateway: &Gateway, code: GuestCode) -> String {
+pub async fn serve(gateway: &Gateway, code: GuestCode) -> String {
     let digest = upload(gateway, code).await;
     let answer = activate(gateway, &digest).await;
     assert_eq!((answer.status, answer.json()["serving"].as_bool()), (200, Some(true)), "{answer:?}");
@@ -76,7 +80,7 @@ async fn serve(gateway: &Gateway, code: GuestCode) -> String {
 }
 
 /// Uploads a version and lets it run beside.
-async fn shadow(gateway: &Gateway, code: GuestCode) -> String {
+pub async fn shadow(gateway: &Gateway, code: GuestCode) -> String {
     let digest = upload(gateway, code).await;
     let answer = act(gateway, "activate", &json!({ "digest": digest, "shadow": true })).await;
     assert_eq!((answer.status, answer.json()["shadow"].as_str()), (200, Some(digest.as_str())), "{answer:?}");
@@ -90,7 +94,7 @@ async fn report(gateway: &Gateway) -> Value {
 }
 
 /// The report once so many deliveries are in it.
-async fn compared(gateway: &Gateway, deliveries: u64) -> Value {
+pub async fn compared(gateway: &Gateway, deliveries: u64) -> Value {
     let seen = async || {
         let report = report(gateway).await;
         report["compared"].as_u64().unwrap_or(0) + report["skipped"].as_u64().unwrap_or(0)
@@ -99,7 +103,7 @@ async fn compared(gateway: &Gateway, deliveries: u64) -> Value {
     report(gateway).await
 }
 
-fn keyed(key: &'static str) -> GuestCode {
+pub fn keyed(key: &'static str) -> GuestCode {
     GuestCode::new().process(&[Told::key(&[key])])
 }
 

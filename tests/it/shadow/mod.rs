@@ -8,3 +8,4 @@ mod captures;
 mod live;
 mod replays;
 mod rig;
+mod told;
