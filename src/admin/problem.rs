@@ -96,7 +96,7 @@ impl IntoResponse for Problem {
         match &self {
             Self::Store(error) => tracing::warn!(%error, "the admin API could not reach the store"),
             Self::Refused(Refused::Registry(error)) => {
-                tracing::warn!(%error, "the admin API could not reach the registry")
+                tracing::warn!(?error, "the admin API could not reach the registry")
             }
             _ => {}
         }

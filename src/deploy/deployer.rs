@@ -19,7 +19,7 @@ use crate::plugin::artifacts::Artifacts;
 use crate::plugin::registry::{CodeDigest, Generation, PluginId, Registry, RegistryError};
 use crate::plugin::{Engine, Plugin};
 
-use super::place::{Found, Place, PrepareError, Status, Turn};
+use super::place::{Failed, Found, Place, PrepareError, Status, Turn};
 use super::runner::runner;
 
 /// How often the registry is asked for a newer generation.
@@ -212,7 +212,7 @@ impl Deployer {
                 let fault = error.to_string();
                 if before.fault.as_ref() != Some(&fault) {
                     let (serving, seen) = (after.serving_number(), after.seen);
-                    tracing::error!(plugin = %id, serving, seen, "a plugin's newest version does not serve: {fault}");
+                    tracing::error!(plugin = %id, serving, seen, detail = ?error, "a plugin's newest version does not serve: {fault}");
                 }
                 after.fault = Some(fault);
             }
@@ -260,17 +260,16 @@ impl Deployer {
         status: &mut Status,
     ) -> Result<(), PrepareError> {
         let number = generation.generation;
-        let wait = match turn.failed {
-            Some((failed, at, _)) if failed == number && Instant::now() < at => {
-                // As it was said.
-                status.fault.clone_from(&place.status.load().fault);
-                return Ok(());
+        let wait = match &turn.failed {
+            Some(failed) if failed.generation == number && Instant::now() < failed.again_at => {
+                return Err(PrepareError::Again(failed.why.clone()));
             }
-            Some((failed, _, wait)) if failed == number => (wait * 2).min(RETRY_MAX),
+            Some(failed) if failed.generation == number => (failed.wait * 2).min(RETRY_MAX),
             _ => RETRY_FIRST,
         };
         if let Err(error) = self.swap(id, place, turn, &generation).await {
-            turn.failed = Some((number, Instant::now() + wait, wait));
+            let (why, again_at) = (error.to_string(), Instant::now() + wait);
+            turn.failed = Some(Failed { generation: number, why, again_at, wait });
             turn.unfit = match &error {
                 PrepareError::Routes(faults) => Some(faults.clone()),
                 _ => None,

@@ -199,9 +199,14 @@ impl Desk {
                 (Some(now), true) if now.active == digest => {
                     return Err(Refused::Conflict("it is the active version: there is nothing to compare it with"));
                 }
-                (Some(now), true) if now.shadow == Some(digest) => return Ok(now),
+                // What is so already is not made anew, unless something that cannot be read stands above it.
+                (Some(now), true) if now.shadow == Some(digest) && now.generation == standing.number => return Ok(now),
                 (Some(now), true) => Generation { shadow: Some(digest), ..now },
-                (Some(now), false) if now.active == digest && now.shadow.is_none() => return Ok(now),
+                (Some(now), false)
+                    if now.active == digest && now.shadow.is_none() && now.generation == standing.number =>
+                {
+                    return Ok(now);
+                }
                 (Some(now), false) => {
                     let previous = if now.active == digest { now.previous } else { Some(now.active) };
                     Generation { active: digest, previous, shadow: None, ..now }

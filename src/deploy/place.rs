@@ -48,6 +48,9 @@ pub enum PrepareError {
     /// A route does not fit it.
     #[error("{}", .0.iter().map(|(key, text)| format!("{key}: {text}")).collect::<Vec<_>>().join("; "))]
     Routes(Vec<RouteFault>),
+    /// It could not be prepared a moment ago, for this reason.
+    #[error("{0}")]
+    Again(String),
     /// The thread that loads code is gone: the process is ending.
     #[error("the code was not loaded")]
     Ended,
@@ -72,10 +75,18 @@ pub(super) struct Place {
 pub(super) struct Turn {
     /// The code of what serves, so that a rollback to it loads nothing.
     pub(super) loaded: BTreeMap<CodeDigest, Plugin>,
-    /// The generation that could not be prepared, when it is tried again, and how long after that.
-    pub(super) failed: Option<(u64, Instant, Duration)>,
+    pub(super) failed: Option<Failed>,
     /// What routes had against it.
     pub(super) unfit: Option<Vec<RouteFault>>,
+}
+
+/// A generation that could not be prepared.
+pub(super) struct Failed {
+    pub(super) generation: u64,
+    pub(super) why: String,
+    /// When it is tried again, and how long after this try.
+    pub(super) again_at: Instant,
+    pub(super) wait: Duration,
 }
 
 /// What a look found, each under its key path.

@@ -76,7 +76,7 @@ fn not_now(why: &NotNow) -> String {
 impl From<RegistryError> for Refused {
     fn from(error: RegistryError) -> Self {
         match error {
-            RegistryError::Absent(path) => Self::Absent(format!("object {path} in the registry")),
+            RegistryError::Absent(_) => Self::Unprepared(error.to_string()),
             RegistryError::Damaged { .. } => Self::Unprepared(error.to_string()),
             error => Self::Registry(error),
         }

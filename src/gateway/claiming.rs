@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::event::{Fingerprint, KeyKind, ScopeKey, Timestamp};
 use crate::idempotency::alias::{Standing, claim_over, on_pointer};
@@ -27,6 +27,10 @@ const PIPELINED: usize = 64;
 /// How often one delivery goes on to another event that one of its names leads to. Each time but the first, an event whose outcome
 /// was unknown is left as one that failed, so that it is not gone on to again; more than this many in a row are a storm.
 const HOPS_MAX: usize = 8;
+
+/// After which pauses a claim's write is tried again on a connection that broke: at once, then so that a driver's own pause before
+/// it connects again is over.
+const AGAIN_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(30), Duration::from_millis(90)];
 
 /// Store calls of one delivery, begun in order, with their results in order.
 pub(super) async fn pipelined<T>(calls: Vec<BoxFuture<'_, T>>) -> Vec<T> {
@@ -109,17 +113,14 @@ impl Asking<'_> {
             let me = self.me(named, fingerprint);
             let draft = plan.draft(&me, self.dedupe.shared.floor.load(Ordering::Relaxed), self.terms.policy);
             let draft = Draft { request: self.terms.with_claim.clone(), ..draft };
+            let since = Instant::now();
             match self.write_claim(&at.key, plan.expect, &draft).await? {
                 Swap::Done(record) => {
                     self.dedupe.raise_floor(record.fence);
-                    return Ok(Step::Here(One::Claimed(Box::new(Held {
-                        key: at.key.clone(),
-                        claim: Claim::of(&record),
-                        before: seen
-                            .current
-                            .map(|record| record.state.status())
-                            .filter(|status| *status != Status::Alias),
-                    }))));
+                    let before = seen.current.map(|record| record.state.status());
+                    let before = before.filter(|status| *status != Status::Alias);
+                    let held = Held { key: at.key.clone(), claim: Claim::of(&record), before, since };
+                    return Ok(Step::Here(One::Claimed(Box::new(held))));
                 }
                 Swap::Refused(met) => seen = *met,
             }
@@ -155,13 +156,19 @@ impl Asking<'_> {
         Me { owner: self.owner, fingerprint, plugin: &named.id.plugin, route: self.terms.route }
     }
 
-    /// The claim's write. A connection that broke is tried once more with the same owner: if the first write was applied, the
-    /// second meets its own claim. When the outcome of either stays unknown, a task looks for the claim and gives it back.
+    /// The claim's write. A connection that broke is tried again with the same owner: if an earlier write was applied, the next
+    /// meets its own claim. When the outcome of one stays unknown, a task looks for the claim and gives it back.
     async fn write_claim(&self, key: &ScopeKey, expect: Expect, draft: &Draft) -> Result<Swap, StoreError> {
         let store = &self.dedupe.store;
         let mut result = store.swap(key, expect, draft).await;
         let mut in_doubt = result.as_ref().is_err_and(StoreError::may_be_applied);
-        if result.as_ref().is_err_and(|error| error.kind == StoreFault::Unreachable) {
+        for pause in AGAIN_AFTER {
+            // Only a claim that may stand is worth the wait for another connection.
+            let again = pause.is_zero() || in_doubt;
+            if !again || !result.as_ref().is_err_and(|error| error.kind == StoreFault::Unreachable) {
+                break;
+            }
+            sleep(pause).await;
             result = store.swap(key, expect, draft).await;
             in_doubt |= result.as_ref().is_err_and(StoreError::may_be_applied);
         }
@@ -180,7 +187,9 @@ impl Asking<'_> {
             Decision::Own | Decision::Claim(_) => match seen.current {
                 Some(record) => {
                     self.dedupe.raise_floor(record.fence);
-                    One::Claimed(Box::new(Held { key: key.clone(), claim: Claim::of(&record), before: None }))
+                    // When its write was asked for is not known here; that it holds is, as of now.
+                    let (claim, since) = (Claim::of(&record), Instant::now());
+                    One::Claimed(Box::new(Held { key: key.clone(), claim, before: None, since }))
                 }
                 None => One::Busy(Duration::ZERO, Status::Processing),
             },

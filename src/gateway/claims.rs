@@ -62,6 +62,22 @@ impl Dedupe {
         }
     }
 
+    /// Whether the claims still hold just before something is sent under them. A process that was stopped in between may have lost
+    /// them to another one; only where the steady clock says so is the store asked.
+    ///
+    /// # Errors
+    /// When the store cannot say.
+    pub async fn hold_still(&self, held: &[Held], policy: &Policy) -> Result<bool, StoreError> {
+        for held in held.iter().filter(|held| held.since.elapsed() >= policy.lease) {
+            // In any lease state: whoever took the claim over has changed its fence, and nobody takes it over once it is renewed.
+            let expect = held.claim.expect(Status::Processing, Lease::Any);
+            if let Swap::Refused(_) = self.store.swap(&held.key, expect, &held.claim.heartbeat(policy)).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether the claim is worth another beat. A store that does not answer may yet: only a refusal says that it is over.
     async fn renew(&self, held: &Held, policy: &Policy) -> bool {
         let expect = held.claim.expect(Status::Processing, Lease::Live);
@@ -212,7 +228,8 @@ impl Dedupe {
                 pause = (pause * 2).min(Duration::from_secs(1));
                 match dedupe.store.peek(&key).await {
                     Ok(Seen { current: Some(record), .. }) if is_claim_of(&record, &owner) => {
-                        let held = Held { key: key.clone(), claim: Claim::of(&record), before: None };
+                        let since = Instant::now();
+                        let held = Held { key: key.clone(), claim: Claim::of(&record), before: None, since };
                         if dedupe.hand_in(&held, lost_claim(&policy), &policy).await.is_ok() {
                             tracing::info!(idempotency_key = %key, "a claim whose answer was lost was given back");
                             return;

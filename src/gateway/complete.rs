@@ -12,6 +12,7 @@ use crate::config::model::Mode;
 use crate::event::{StoredResponse, Timestamp};
 use crate::idempotency::record::UnknownReason;
 use crate::idempotency::{Outcome, Policy};
+use crate::store::StoreError;
 
 use super::admission::Admitted;
 use super::claiming::pipelined;
@@ -49,6 +50,9 @@ impl Gateway {
             }
         };
         fail::fail_point!("claim.after");
+        if let Some(gone) = claims.gone().await {
+            return claims.unsent(gone, admitted, trail).await;
+        }
         let deadline = Instant::now() + upstream.settings.timeout;
         let meters = &admitted.route.meters;
         let working = meters.working(claims.held.len());
@@ -118,7 +122,36 @@ struct Finished {
     superseded: Option<Kept>,
 }
 
+/// Why nothing may be sent under a claim.
+enum Gone {
+    /// Another owner has it.
+    ToAnother,
+    /// Its lease is over, and the store cannot say who has it.
+    StoreDown(StoreError),
+}
+
 impl Claims<'_> {
+    /// Whether nothing may be sent any more: a process that was stopped since it claimed must not send under an old fence.
+    async fn gone(&self) -> Option<Gone> {
+        match self.dedupe.hold_still(&self.held, self.policy).await {
+            Ok(true) => None,
+            Ok(false) => Some(Gone::ToAnother),
+            Err(error) => Some(Gone::StoreDown(error)),
+        }
+    }
+
+    /// Ends claims under which nothing was sent: the sender gets the winner's answer if there is one.
+    async fn unsent(&self, gone: Gone, admitted: &Admitted, trail: &mut Trail) -> Result<Reply, Rejection> {
+        let error = "the lease was over before anything was sent";
+        trail.note(error);
+        let finished = self.finish(Outcome::Unsent { error: error.to_owned() }).await;
+        match (finished.superseded, gone) {
+            (Some(winner), _) => Ok(Reply::replay(winner)),
+            (None, Gone::ToAnother) => Err(admitted.route.in_flight(self.policy.lease)),
+            (None, Gone::StoreDown(error)) => Err(trail.fault(error, Rejection::StoreUnavailable)),
+        }
+    }
+
     async fn finish(&self, outcome: Outcome) -> Finished {
         let mut finished = Finished::default();
         let mut finishing = Vec::with_capacity(self.held.len());

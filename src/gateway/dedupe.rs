@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::event::{ScopeKey, StoredResponse, Timestamp};
@@ -118,6 +119,8 @@ pub struct Held {
     pub claim: Claim,
     /// What stood there before; none: the event is new.
     pub before: Option<Status>,
+    /// By this process's steady clock, when the claim was asked for: its lease ends no sooner than one lease after that.
+    pub since: Instant,
 }
 
 /// A kept answer.

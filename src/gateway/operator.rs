@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tokio::time::Instant;
+
 use crate::event::{KeyKind, ScopeKey, StoredResponse, Timestamp};
 use crate::idempotency::history::Verb;
 use crate::idempotency::machine::Me;
@@ -213,10 +215,11 @@ impl Gateway {
             let admitted = restore(route, record.request.as_deref().unwrap_or_default())?;
             let before = Some(record.state.status());
             let draft = self.draft_again(&plan, &owner, &record, route);
+            let since = Instant::now();
             match self.dedupe.store.swap(&entry.key, plan.expect, &draft).await {
                 Ok(Swap::Done(record)) => {
                     self.dedupe.raise_floor(record.fence);
-                    return Ok((admitted, Held { key: entry.key, claim: Claim::of(&record), before }));
+                    return Ok((admitted, Held { key: entry.key, claim: Claim::of(&record), before, since }));
                 }
                 Ok(Swap::Refused(met)) => seen = *met,
                 Err(error) => {

@@ -2,7 +2,7 @@
 //!
 //! How long a compiler takes is not bounded by the size of what it compiles, and Wasmtime promises nothing there. The child is this
 //! very program with a hidden command that only compiles. It takes the component on its standard input and gives the native code on
-//! its standard output, so it needs no file and no network.
+//! its standard output, so it needs no file and no network, and [`sandbox`] leaves it none.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -14,6 +14,8 @@ use rustix::process::{Resource, Rlimit, setpriority_process, setrlimit};
 
 use super::caps::{self, CapFault, Contents};
 use super::engine::{Engine, Settings};
+
+pub mod sandbox;
 
 /// How much of the machine one compilation may have.
 #[derive(Clone, Copy, Debug)]
@@ -193,6 +195,8 @@ pub fn child(cpu_seconds: u64) -> io::Result<u8> {
     setpriority_process(None, NICE)?;
     // A crash of the compiler leaves no image of a tenant's code behind.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    // Before the engine starts a thread, which would stay outside.
+    sandbox::enter()?;
     let mut wasm = Vec::new();
     io::stdin().take(caps::BYTES_MAX as u64 + 1).read_to_end(&mut wasm)?;
     let engine = Engine::new(Settings::default()).map_err(io::Error::other)?;

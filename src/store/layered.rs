@@ -17,7 +17,8 @@ use super::{Entry, Facts, Filter, Found, Listed, Meta, Redis, Seen, Store, Store
 /// The longest that a call waits for the front. One such wait closes the front until it answers again.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// How long what runs beside the calls may take: connecting, and putting copies.
+/// How long what runs beside the calls may take: connecting, and putting copies. So long a call waits too when the SQL store has
+/// failed it: a slow answer from the front is then better than none.
 const BESIDE: Duration = Duration::from_secs(1);
 
 /// Between two looks at a front that did not answer.
@@ -67,7 +68,20 @@ impl Layered {
         Some(format!("onceward:front:{epoch}:{}", hex::encode(key.digest())))
     }
 
-    /// What the front knows to be final.
+    /// What the front knows to be final, asked once more after the SQL store has failed.
+    async fn known_after_all(&self, key: &ScopeKey, error: StoreError) -> Result<Seen, StoreError> {
+        if !matches!(error.kind, StoreFault::Unreachable | StoreFault::Timeout) {
+            return Err(error);
+        }
+        // Whether it was closed does not count: that may have been one slow answer a moment ago.
+        let Some(name) = self.name(key) else { return Err(error) };
+        match tokio::time::timeout(BESIDE, self.front.redis.copy(&name)).await {
+            Ok(Ok(seen)) if seen.current.as_ref().is_some_and(is_final) => Ok(seen),
+            _ => Err(error),
+        }
+    }
+
+    /// What the front knows to be final, if it says so at once.
     async fn known(&self, key: &ScopeKey) -> Option<Seen> {
         let name = self.name(key)?;
         if !self.front.open.load(Ordering::Relaxed) {
@@ -154,7 +168,13 @@ impl Store for Layered {
         {
             return Ok(Swap::Refused(Box::new(seen)));
         }
-        let swap = self.sql.swap(key, expect, draft).await?;
+        let swap = match self.sql.swap(key, expect, draft).await {
+            // Whether the write was applied or not, it was not applied over a final record.
+            Err(error) if expect == Expect::Absent => {
+                return self.known_after_all(key, error).await.map(|seen| Swap::Refused(Box::new(seen)));
+            }
+            swapped => swapped?,
+        };
         match &swap {
             Swap::Done(record) => match expect {
                 Expect::At { revision, .. } if revision.status == Status::Succeeded => self.replace(key, record).await,
@@ -169,7 +189,10 @@ impl Store for Layered {
         if let Some(seen) = self.known(key).await {
             return Ok(seen);
         }
-        let seen = self.sql.peek(key).await?;
+        let seen = match self.sql.peek(key).await {
+            Ok(seen) => seen,
+            Err(error) => return self.known_after_all(key, error).await,
+        };
         seen.current.iter().for_each(|record| self.copy(key, record));
         Ok(seen)
     }

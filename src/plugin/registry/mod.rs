@@ -35,14 +35,14 @@ const CALL_MAX: Duration = Duration::from_secs(10);
 /// Generations that are kept behind the newest one: how far back rollbacks can go, one after the other.
 const GENERATIONS_KEPT: u64 = 20;
 
-/// What a registry could not do. No text has a credential.
+/// What a registry could not do. The texts are for tenants too: where the registry is stands in `Debug` alone.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     /// `plugins.registry` names nothing that can be opened.
     #[error("plugins.registry cannot be opened: {0}")]
     Address(String),
     /// No answer, or a refusal.
-    #[error("the plugin registry cannot be reached: {0}")]
+    #[error("the plugin registry cannot be reached")]
     Unavailable(String),
     /// No answer in time.
     #[error("the plugin registry does not answer within {} s", CALL_MAX.as_secs())]
@@ -69,7 +69,7 @@ impl RegistryError {
 impl From<Error> for RegistryError {
     fn from(error: Error) -> Self {
         match error {
-            Error::NotFound { path, .. } => Self::Absent(path),
+            Error::NotFound { path, .. } => Self::Absent(path.rsplit('/').next().unwrap_or_default().to_owned()),
             other => Self::Unavailable(other.to_string()),
         }
     }

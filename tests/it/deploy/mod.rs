@@ -4,4 +4,6 @@
 #![cfg(test)]
 
 mod life;
+mod refusals;
+mod replicas;
 mod rig;

@@ -15,12 +15,13 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::checker::check;
-use super::driver::{Driver, Event, Random, Recording, line, recording};
+use super::driver::{Driver, Event, Recording, line, recording};
 use super::log::{Audited, Lines, Run, audited};
 use super::stores::{self, TestStore};
 use crate::support::config::config_with;
 use crate::support::gateway::{Gateway, Home};
 use crate::support::proxy::{Mode, Proxy};
+use crate::support::random::Random;
 
 const LEASE: Duration = Duration::from_millis(800);
 const POLICY: &str = "lease = \"800ms\"\nin_flight = { wait = \"200ms\" }";

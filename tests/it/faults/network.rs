@@ -80,30 +80,25 @@ async fn s21_slow_renewals_keep_the_lease() {
     assert!(!gateway.log().contains("lease_lost"), "{}", gateway.log());
 }
 
-/// Scenario 22: the claim was written and its reply lost. The same owner asks again and finds its own claim; where no connection
-/// can be had at once its sender is refused, and the claim is given back. Either way one forward, the first attempt, and no wait
-/// for the end of the lease.
+/// Scenario 22: the claim was written and its reply lost. The same owner asks again, finds its own claim and forwards: no refusal,
+/// and no wait for the end of the lease. On the first connection of a core too, which is not made anew at once.
 #[tokio::test]
 async fn s22_reply_to_the_claim_lost() {
-    let store = Store::start().await;
-    let upstream = Upstream::counting().await;
-    let gateway =
-        Gateway::start(&config(&store.url(), upstream.address, "lease = \"60s\"\nin_flight = { wait = \"0s\" }"));
-    is_first(&pay(&gateway, &event("evt_0", 1)).await, "call 0");
-    store.proxy.set(Mode::DropReplyTo(CLAIM.to_vec(), Box::new(Mode::Pass)));
-    let dropped = Instant::now();
-    let mut first = pay(&gateway, &event("evt_1", 1)).await;
-    assert_eq!(store.proxy.mode(), Mode::Pass, "a reply was dropped");
-    while first.status != 200 {
-        assert!([503, 409].contains(&first.status), "{first:?}");
-        assert!(dropped.elapsed() < Duration::from_secs(15), "parked by its own ghost: {first:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        first = pay(&gateway, &event("evt_1", 1)).await;
+    // Which core of a gateway takes a delivery is chance, so several are tried.
+    for turn in 0..6 {
+        let store = Store::start().await;
+        let upstream = Upstream::counting().await;
+        let policy = "lease = \"60s\"\nin_flight = { wait = \"0s\" }";
+        let gateway = Gateway::start(&config(&store.url(), upstream.address, policy));
+        is_first(&pay(&gateway, &event("evt_0", 1)).await, "call 0");
+        store.proxy.set(Mode::DropReplyTo(CLAIM.to_vec(), Box::new(Mode::Pass)));
+        let first = pay(&gateway, &event("evt_1", 1)).await;
+        assert_eq!(store.proxy.mode(), Mode::Pass, "a reply was dropped, turn {turn}");
+        is_first(&first, "call 1");
+        is_replay(&pay(&gateway, &event("evt_1", 1)).await, &first);
+        assert_eq!(upstream.hits()[1].header("onceward-attempt"), Some("1"));
+        assert_eq!(upstream.count(), 2);
     }
-    is_first(&first, "call 1");
-    is_replay(&pay(&gateway, &event("evt_1", 1)).await, &first);
-    assert_eq!(upstream.hits()[1].header("onceward-attempt"), Some("1"));
-    assert_eq!(upstream.count(), 2);
 }
 
 /// Scenario 22: the claim was written, its reply lost, and the store is gone after that: the ghost of the claim is given back long

@@ -10,6 +10,7 @@ use onceward::plugin::caps::{self, CapFault};
 use onceward::plugin::confined::{self, ConfinedError, Limits};
 
 use super::guest::GuestCode;
+use crate::support::eventually;
 
 /// The longest that a refusal may take.
 const REFUSED_WITHIN: Duration = Duration::from_secs(5);
@@ -152,4 +153,49 @@ fn each_limit_ends_a_compilation() {
             other => panic!("{said}: {other:?}"),
         }
     }
+}
+
+/// The compiler's process has no file, no network, no other process and no program to start.
+#[test]
+fn the_compilers_process_is_shut_in() {
+    // Landlock and seccomp hold for one thread, so the rest of the tests go on outside.
+    let inside = std::thread::spawn(|| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let all_work = || {
+            [
+                ("a file", std::fs::read("/etc/hostname").map(drop)),
+                ("a folder", std::fs::read_dir("/").map(drop)),
+                ("a new file", std::fs::write(std::env::temp_dir().join("onceward-way-out"), "x")),
+                ("a connection", std::net::TcpStream::connect(address).map(drop)),
+                ("a socket", std::net::UdpSocket::bind("127.0.0.1:0").map(drop)),
+                ("a program", Command::new("/bin/true").output().map(drop)),
+            ]
+        };
+        let before: Vec<_> = all_work().into_iter().filter(|(_, work)| work.is_err()).collect();
+        confined::sandbox::enter().unwrap();
+        let after: Vec<_> = all_work().into_iter().filter(|(_, work)| work.is_ok()).collect();
+        (before.len(), after.len(), format!("before {before:?}, after {after:?}"))
+    });
+    let (before, after, said) = inside.join().unwrap();
+    assert_eq!((before, after), (0, 0), "{said}");
+}
+
+/// It shuts itself in before it reads a byte of what it compiles.
+#[tokio::test]
+async fn the_compilers_process_reads_nothing_outside() {
+    let mut compiler = Command::new(program())
+        .args(["plugin", "compile", "--cpu-seconds", "5"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let status = format!("/proc/{}/status", compiler.id());
+    eventually("a filter of system calls", || async {
+        // It waits for its input all this time.
+        std::fs::read_to_string(&status).unwrap().lines().any(|line| line == "Seccomp:\t2")
+    })
+    .await;
+    drop(compiler.stdin.take());
+    assert!(!compiler.wait().unwrap().success(), "nothing is no component");
 }

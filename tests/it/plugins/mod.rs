@@ -6,6 +6,7 @@
 mod bundled;
 mod check;
 mod dist;
+mod fuzz;
 pub mod guest;
 mod hostile;
 mod loading;

@@ -9,6 +9,7 @@ pub mod faketime;
 pub mod gateway;
 pub mod postgres;
 pub mod proxy;
+pub mod random;
 pub mod redis;
 pub mod redis_groups;
 pub mod relay;
