@@ -104,7 +104,8 @@ impl Deployer {
             );
         }
         for (id, place) in &self.0.plugins {
-            if place.status.load().serving.is_none() {
+            let status = place.status.load();
+            if status.serving.is_none() && status.fault.is_none() {
                 let routes: Vec<&str> = place.routes.iter().map(|(_, route)| route.config.name.as_str()).collect();
                 let routes = routes.join(", ");
                 tracing::warn!(plugin = %id, routes, "no active version: its routes answer 503 until one is activated");

@@ -151,8 +151,10 @@ impl Desk {
             at_ms: wall_clock_ms(),
         };
         registry.keep(id, &record, &upload.wasm).await?;
-        // What is left over goes with the next upload.
-        let removed = registry.prune(id, limits.versions).await.unwrap_or_default();
+        let removed = registry.prune(id, limits.versions).await.unwrap_or_else(|error| {
+            tracing::warn!(plugin = %id, ?error, "older versions are not removed yet; the next upload tries again");
+            Vec::new()
+        });
         Ok(Uploaded { record, removed, code_used: used })
     }
 

@@ -209,8 +209,9 @@ impl Registry {
             // A bucket that is asked twice, since its first answer was lost, says that the number is taken: by this very generation.
             return Ok(self.generation(id, next.generation).await.is_ok_and(|taken| taken == *next));
         }
-        // What is left over is removed the next time.
-        let _ = self.forget_before(id, next.generation.saturating_sub(GENERATIONS_KEPT)).await;
+        if let Err(error) = self.forget_before(id, next.generation.saturating_sub(GENERATIONS_KEPT)).await {
+            tracing::warn!(plugin = %id, ?error, "older generations are not removed yet; the next activation tries again");
+        }
         Ok(true)
     }
 

@@ -163,6 +163,11 @@ async fn the_openapi_document_is_whole() {
     expected.push((event.to_owned(), "get"));
     expected.push(("/v1/tenants/{tenant}/routes/{route}/captures".to_owned(), "delete"));
     expected.extend(["release", "succeed", "redeliver"].map(|verb| (format!("{event}/{verb}"), "post")));
+    let plugins = "/v1/tenants/{tenant}/plugins";
+    expected.push((plugins.to_owned(), "get"));
+    expected.push((format!("{plugins}/{{plugin}}"), "get"));
+    let verbs = ["versions", "activate", "rollback", "test"];
+    expected.extend(verbs.map(|verb| (format!("{plugins}/{{plugin}}/{verb}"), "post")));
     for (path, method) in &expected {
         assert!(paths.get(path).is_some_and(|path| path.get(method).is_some()), "{method} {path}: {document}");
     }

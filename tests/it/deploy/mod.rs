@@ -3,6 +3,8 @@
 // So that clippy knows these helpers for tests.
 #![cfg(test)]
 
+mod bucket;
+mod cli;
 mod life;
 mod refusals;
 mod replicas;

@@ -13,6 +13,7 @@ pub mod random;
 pub mod redis;
 pub mod redis_groups;
 pub mod relay;
+pub mod s3;
 pub mod upstream;
 
 use std::time::{Duration, Instant};
