@@ -11,7 +11,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt;
@@ -23,6 +23,7 @@ use crate::gateway::{Body, Gateway, breaker};
 use crate::telemetry::metrics::{self, Metrics};
 
 mod auth;
+mod captures;
 mod events;
 mod health;
 mod openapi;
@@ -31,6 +32,7 @@ mod plugins;
 mod problem;
 mod query;
 mod refused;
+mod replays;
 mod routes;
 mod uploads;
 mod verbs;
@@ -84,6 +86,7 @@ impl Api {
             .route(&verb("release"), post(verbs::release))
             .route(&verb("succeed"), post(verbs::succeed))
             .route(&verb("redeliver"), post(verbs::redeliver))
+            .route("/v1/tenants/{tenant}/routes/{route}/captures", delete(captures::erase))
             .route("/v1/tenants/{tenant}/plugins", get(plugins::list))
             .route(plugin, get(plugins::show))
             .route(&plugin_verb("versions"), post(uploads::upload).layer(DefaultBodyLimit::max(uploads::BODY_MAX)))

@@ -4,7 +4,7 @@ use axum::Json;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use super::{events, health, plugins, routes, uploads, verbs};
+use super::{captures, events, health, plugins, routes, uploads, verbs};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -20,6 +20,7 @@ use super::{events, health, plugins, routes, uploads, verbs};
         verbs::release,
         verbs::succeed,
         verbs::redeliver,
+        captures::erase,
         plugins::list,
         plugins::show,
         uploads::upload,

@@ -7,6 +7,7 @@ use crate::config::model::Limits;
 use crate::deploy::desk::{Activated, Overview, Uploaded};
 use crate::event::{Event, Timestamp, Value};
 use crate::gateway::rfc3339;
+use crate::gateway::shadow::{Report, Summary};
 use crate::plugin::caps::BYTES_MAX;
 use crate::plugin::registry::{CodeDigest, PluginId, VersionRecord};
 use crate::plugin::{Budget, Inspected, Inspection, Usage, Used};
@@ -125,6 +126,9 @@ pub(super) struct PluginView {
     previous: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     shadow: Option<String>,
+    /// What the one that runs beside the active version does differently, on all gateways together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadow_report: Option<Summary>,
     /// Why this gateway does not serve the newest generation.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
@@ -173,6 +177,7 @@ impl PluginView {
             active: text(active),
             previous: text(previous),
             shadow: text(shadow),
+            shadow_report: found.shadow.as_ref().map(Report::summary),
             fault: found.status.as_ref().and_then(|status| status.fault.clone()),
             routes: found.routes.clone(),
             versions: found.versions.iter().map(|record| VersionView::of(record, state(record.digest))).collect(),

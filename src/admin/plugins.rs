@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, State};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::config::is_name;
@@ -13,6 +13,7 @@ use crate::plugin::registry::PluginId;
 
 use super::auth::Caller;
 use super::plugin_views::{ActivatedView, DecisionView, PluginList, PluginView, digest};
+use super::replays::ReplayView;
 use super::{Api, Problem};
 
 /// The longest body of a verb but `test`.
@@ -37,9 +38,24 @@ pub(super) struct Activate {
 pub(super) struct Test {
     /// 64 hex digits.
     digest: String,
+    /// True, without a `request`: the requests that this replica has captured for the routes that name the plugin, compared with the
+    /// active version.
+    #[serde(default)]
+    captured: bool,
     /// As a case file: `name`, `method`, `path`, `headers`, `body_base64`, `secrets`, `config`, `now`.
-    #[schema(value_type = Object)]
-    request: serde_json::Value,
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    request: Option<serde_json::Value>,
+}
+
+/// What `test` found.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum Tested {
+    /// Of one request.
+    One(Box<DecisionView>),
+    /// Of captured ones.
+    Captured(Box<ReplayView>),
 }
 
 /// A tenant's plugins.
@@ -85,7 +101,7 @@ pub(super) async fn show(
     (status = 400, description = "A body that cannot be read."),
     (status = 401, description = "No token."),
     (status = 404, description = "No such version, or not for this token."),
-    (status = 409, description = "Nothing is active that it could run beside, or other activations came first."),
+    (status = 409, description = "It gives other keys than the active version under the same key namespace (`shadow`, `replay`: what was found); nothing is active that it could run beside; or other activations came first."),
     (status = 422, description = "A route's config does not fit it (`faults`, each with its key), or its code cannot be had."),
     (status = 503, description = "The registry does not answer."),
 ), security(("bearer" = [])))]
@@ -131,7 +147,7 @@ pub(super) async fn rollback(
     ("tenant" = String, Path, description = "Whose"),
     ("plugin" = String, Path, description = "Its name"),
 ), request_body = Test, responses(
-    (status = 200, description = "The decision, and what it used of what a call may use.", body = DecisionView),
+    (status = 200, description = "The decision, and what it used of what a call may use; or how it differs from the active version.", body = Tested),
     (status = 400, description = "A body that cannot be read."),
     (status = 401, description = "No token."),
     (status = 404, description = "No such version, or not for this token."),
@@ -142,13 +158,21 @@ pub(super) async fn test(
     State(api): State<Api>,
     Path((tenant, name)): Path<(String, String)>,
     body: Body,
-) -> Result<Json<DecisionView>, Problem> {
+) -> Result<Json<Tested>, Problem> {
     let wish: Test = read(body, CASE_MAX).await?;
     let id = known(tenant, name)?;
-    let case = Case::parse(wish.request.to_string().as_bytes())
+    let request = match wish.request {
+        None if wish.captured => {
+            let found = api.desk.replay(&id, digest(&wish.digest)?).await?;
+            return Ok(Json(Tested::Captured(Box::new(ReplayView::of(&found)))));
+        }
+        Some(request) if !wish.captured => request,
+        _ => return Err(Problem::BadBody("Give `request`, or `captured`: true, not both.".to_owned())),
+    };
+    let case = Case::parse(request.to_string().as_bytes())
         .map_err(|fault| Problem::BadBody(format!("`request` is no case: {fault}.")))?;
     let inspected = api.desk.test(&id, digest(&wish.digest)?, &case).await?;
-    Ok(Json(DecisionView::of(&inspected)))
+    Ok(Json(Tested::One(Box::new(DecisionView::of(&inspected)))))
 }
 
 /// A plugin that may exist.

@@ -31,6 +31,8 @@ pub enum Problem {
     Conflict(String),
     /// 503.
     Store(StoreError),
+    /// 500: the log says why.
+    Internal,
     /// What the desk for plugins says.
     Refused(Refused),
 }
@@ -76,6 +78,12 @@ impl Problem {
                 "store-unavailable",
                 "The store cannot answer",
                 "Nothing is known to have changed. Look at the event, then try again.".to_owned(),
+            ),
+            Self::Internal => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal",
+                "The gateway could not do that",
+                "It is the gateway's own fault; its log says more.".to_owned(),
             ),
             Self::Refused(why) => refused::words(why),
         }

@@ -3,7 +3,10 @@
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use crate::deploy::evidence::Evidence;
 use crate::deploy::gate::Unfit;
+
+use super::replays::ReplayView;
 use crate::deploy::{NotNow, Refused};
 
 /// Status, code, title and detail.
@@ -26,6 +29,7 @@ pub(super) fn words(why: &Refused) -> (StatusCode, &'static str, &'static str, S
         Refused::Routes(_) => (unprocessable, "config-refused", "The version does not fit the configuration"),
         Refused::Unprepared(_) => (unprocessable, "version-unusable", "The version cannot be used"),
         Refused::Case(_) => (unprocessable, "case-refused", "The request cannot be run"),
+        Refused::Keys(_) => (StatusCode::CONFLICT, "keys-differ", "The version gives other keys"),
         Refused::Conflict(_) => (StatusCode::CONFLICT, "conflict", "Not as things are"),
         Refused::Registry(_) => {
             (StatusCode::SERVICE_UNAVAILABLE, "registry-unavailable", "The plugin registry cannot answer")
@@ -56,6 +60,7 @@ pub(super) fn members(why: &Refused) -> Map<String, Value> {
         Refused::Unfit(Unfit::Cases { failed, .. }) => {
             ("cases", failed.iter().map(|one| json!({ "name": one.name, "faults": one.faults })).collect())
         }
+        Refused::Keys(evidence) => return of_evidence(evidence),
         _ => return Map::new(),
     };
     Map::from_iter([(name.to_owned(), Value::Array(list))])
@@ -69,4 +74,10 @@ pub(super) fn retry_after_seconds(why: &Refused) -> Option<u64> {
         Refused::Registry(_) | Refused::Unfit(Unfit::Host(_)) => Some(2),
         _ => None,
     }
+}
+
+fn of_evidence(evidence: &Evidence) -> Map<String, Value> {
+    let live = evidence.live.as_ref().map(|report| ("shadow".to_owned(), json!(report.summary())));
+    let replay = evidence.replay.as_ref().map(|found| ("replay".to_owned(), json!(ReplayView::of(found))));
+    live.into_iter().chain(replay).collect()
 }

@@ -14,6 +14,7 @@ use crate::gateway::breaker::Breakers;
 use crate::gateway::deployed::{Deployed, Slot};
 use crate::gateway::meters::RouteMeters;
 use crate::gateway::route::{Route, Routes};
+use crate::gateway::shadow::Shadows;
 use crate::idempotency::policy::{OnMissingKey, OnStoreDown};
 use crate::plugin::artifacts::Artifacts;
 use crate::plugin::registry::Registry;
@@ -37,12 +38,13 @@ pub fn engine(config: &Config) -> Result<Engine, AppError> {
 /// # Errors
 /// When `plugins.registry` cannot be opened.
 pub fn deployer(config: &Arc<Config>, engine: Engine, routes: &Routes) -> Result<Deployer, AppError> {
+    let shadows = Shadows::start()?;
     let kept = Artifacts::open(&config.server.state_dir.join("plugins"), Path::new(THIS_PROGRAM));
     let artifacts = kept.unwrap_or_else(|error| {
         tracing::warn!(%error, "server.state_dir cannot be used: uploaded plugins are compiled anew at each start");
         Artifacts::none(Path::new(THIS_PROGRAM))
     });
-    deployer_with(config, engine, routes, artifacts)
+    deployer_with(config, engine, routes, artifacts, Some(shadows))
 }
 
 /// As [`deployer`], for a look: nothing is written down.
@@ -50,7 +52,7 @@ pub fn deployer(config: &Arc<Config>, engine: Engine, routes: &Routes) -> Result
 /// # Errors
 /// When `plugins.registry` cannot be opened.
 pub fn looking_deployer(config: &Arc<Config>, engine: Engine, routes: &Routes) -> Result<Deployer, AppError> {
-    deployer_with(config, engine, routes, Artifacts::none(Path::new(THIS_PROGRAM)))
+    deployer_with(config, engine, routes, Artifacts::none(Path::new(THIS_PROGRAM)), None)
 }
 
 fn deployer_with(
@@ -58,10 +60,11 @@ fn deployer_with(
     engine: Engine,
     routes: &Routes,
     artifacts: Artifacts,
+    shadows: Option<Shadows>,
 ) -> Result<Deployer, AppError> {
     let options = config.plugin_registry.options.iter().map(|(name, value)| (name.as_str(), value.expose()));
     let registry = Registry::open(&config.plugin_registry.url, options)?;
-    Ok(Deployer::new(Arc::clone(config), engine, registry, Arc::new(artifacts), routes))
+    Ok(Deployer::new(Arc::clone(config), engine, registry, Arc::new(artifacts), shadows, routes))
 }
 
 /// The routes of a configuration. Those of uploaded plugins wait for their code.
@@ -91,7 +94,7 @@ pub async fn routes(config: &Config, engine: &Engine) -> Result<Routes, AppError
             }
         };
         let meters = Arc::new(RouteMeters::new(&route.tenant, &route.name));
-        let code = runner.map(|runner| Deployed { active: Arc::new(runner), previous: None });
+        let code = runner.map(|runner| Deployed { active: Arc::new(runner), previous: None, shadow: None });
         routes.push(Route { config: served(route), plugin: Slot::new(code), meters });
     }
     if !faults.is_empty() {

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::config::model::{Config, Drain, StoreUrl};
 use crate::deploy::Desk;
 use crate::gateway::Gateway;
 use crate::gateway::admission::{Limits, Peer};
+use crate::gateway::capture::Captures;
 use crate::gateway::dedupe::{Dedupe, Shared};
 use crate::gateway::epochs::Epochs;
 use crate::gateway::identity::DigestKeys;
@@ -74,6 +76,14 @@ pub enum AppError {
     /// A route may forward without the store, and nothing could be written down of that.
     #[error("{0}; a route has store_down = \"forward\": give the gateway a server.state_dir that it can write to")]
     Journal(#[from] JournalError),
+    /// Where captured requests are, or would be.
+    #[error("captured requests in {} cannot be kept or deleted: {source}", dir.display())]
+    Captures {
+        /// `server.state_dir`.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// An address is taken or not ours.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -136,6 +146,7 @@ pub async fn run(
     let routes = Arc::new(assemble::routes(&config, &engine).await?);
     let deployer = assemble::deployer(&config, engine, &routes)?;
     let keys = SealingKeys::new(&config.store.encryption_keys);
+    let captures = captures(&config, keys.clone())?;
     let opened = Stores::open(backend(&config.store.url), config.store.timeout).await?;
     let opened = match config.store.front.as_ref().map(backend) {
         Some(Backend::Redis(front)) => opened.behind(&front)?,
@@ -164,8 +175,8 @@ pub async fn run(
     background.spawn(journal.clone().keep(stores.handle()));
     let unrouted = Arc::new(RouteMeters::new("", ""));
     let shared = Shared::new(keyring, journal);
-    let desk = Desk::new(deployer);
-    let parts = Parts { rates, aside, shared, routes, stores, unrouted, config };
+    let desk = Desk::new(deployer, captures.clone());
+    let parts = Parts { rates, aside, shared, captures, routes, stores, unrouted, config };
     let drain = parts.config.server.drain;
     let admin = serve_admin(listeners.admin, parts.clone(), desk, health.clone(), metrics).await?;
     let settings = Settings::from(&parts.config.server);
@@ -201,6 +212,7 @@ struct Parts {
     shared: Shared,
     rates: Rates,
     aside: Aside,
+    captures: Captures,
     unrouted: Arc<RouteMeters>,
 }
 
@@ -214,6 +226,7 @@ impl Parts {
             routes: self.routes,
             rates: self.rates,
             aside: self.aside,
+            captures: self.captures,
             unrouted: self.unrouted,
         })
     }
@@ -302,6 +315,13 @@ async fn journal(config: &Config, keys: SealingKeys) -> Result<Journal, AppError
         journal.check().await?;
     }
     Ok(journal)
+}
+
+/// What the routes keep of their requests. A directory that cannot be had stops the start, since what is too old in it must go.
+fn captures(config: &Config, keys: SealingKeys) -> Result<Captures, AppError> {
+    let state_dir = &config.server.state_dir;
+    Captures::open(state_dir, keys, &config.routes)
+        .map_err(|source| AppError::Captures { dir: state_dir.clone(), source })
 }
 
 fn digest_keys(config: &Config) -> Option<DigestKeys> {

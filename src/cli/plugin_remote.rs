@@ -14,6 +14,7 @@ use super::Done;
 use super::ask::Answer;
 use super::events::{To, segment};
 use super::explanation::clean;
+use super::plugin_compared as compared;
 
 /// Brings versions of a tenant's plugin to a gateway.
 #[derive(Debug, Subcommand)]
@@ -51,6 +52,15 @@ pub enum RemoteCommand {
         /// Run it beside the active version, to be compared: nothing else changes.
         #[arg(long)]
         shadow: bool,
+        #[command(flatten)]
+        to: To,
+    },
+    /// Run a version and the active one over the requests that the gateway has captured, and say how they differ. Example: onceward plugin compare acme/orders 5d41402abc4b
+    Compare {
+        #[command(flatten)]
+        plugin: Named,
+        /// The version's digest, or its first six digits or more.
+        digest: String,
         #[command(flatten)]
         to: To,
     },
@@ -101,16 +111,18 @@ impl RemoteCommand {
                     to.print(answer, |list| Ok(list_text(&of, &list)))
                 }
             },
-            Self::Activate { plugin, digest, shadow, to } => {
-                let whole = match digest.len() {
-                    64 => digest,
-                    _ => match resolve(&plugin, &digest, &to)? {
-                        Ok(whole) => whole,
-                        Err(refused) => return to.print(refused, |_| Ok(String::new())),
-                    },
-                };
-                activate(&plugin, &whole, shadow, &to)
-            }
+            Self::Activate { plugin, digest, shadow, to } => match resolve(&plugin, digest, &to)? {
+                Ok(whole) => activate(&plugin, &whole, shadow, &to),
+                Err(refused) => to.print(refused, |_| Ok(String::new())),
+            },
+            Self::Compare { plugin, digest, to } => match resolve(&plugin, digest, &to)? {
+                Ok(whole) => {
+                    let wish = json!({ "digest": whole, "captured": true });
+                    let answer = to.ask(&Method::POST, &format!("{}/test", plugin.path()?), Some(wish))?;
+                    to.print(answer, |found| Ok(compared::replay(&found)))
+                }
+                Err(refused) => to.print(refused, |_| Ok(String::new())),
+            },
             Self::Rollback { plugin, to } => {
                 let answer = to.ask(&Method::POST, &format!("{}/rollback", plugin.path()?), None)?;
                 to.print(answer, |done| Ok(activated_text(&plugin.plugin, &done)))
@@ -173,7 +185,10 @@ fn activate(plugin: &Named, digest: &str, shadow: bool, to: &To) -> anyhow::Resu
 }
 
 /// The one version whose digest begins so, or what the API has against the question.
-fn resolve(plugin: &Named, start: &str, to: &To) -> anyhow::Result<Result<String, Answer>> {
+fn resolve(plugin: &Named, start: String, to: &To) -> anyhow::Result<Result<String, Answer>> {
+    if start.len() == 64 {
+        return Ok(Ok(start));
+    }
     let is_hex = start.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     ensure!(is_hex && start.len() >= 6, "`{start}` is no digest: give at least its first six hex digits");
     let answer = to.ask(&Method::GET, &plugin.path()?, None)?;
@@ -181,7 +196,7 @@ fn resolve(plugin: &Named, start: &str, to: &To) -> anyhow::Result<Result<String
         return Ok(Err(answer));
     }
     let digests = versions(&answer.body).map(|version| text(version, "digest"));
-    let mut found: Vec<String> = digests.filter(|digest| digest.starts_with(start)).collect();
+    let mut found: Vec<String> = digests.filter(|digest| digest.starts_with(&start)).collect();
     match (found.pop(), found.len()) {
         (Some(one), 0) => Ok(Ok(one)),
         (None, _) => bail!("no version of {} begins with {start}; `onceward plugin list` shows them", plugin.plugin),
@@ -318,6 +333,10 @@ fn plugin_text(name: &str, plugin: &Value) -> String {
             text(version, "at"),
             text(version, "by"),
         );
+    }
+    if let Some(report) = plugin.get("shadow_report") {
+        let _ = writeln!(said, "  beside the active version runs {}", short(&text(plugin, "shadow")));
+        said.push_str(&compared::live(report));
     }
     said
 }

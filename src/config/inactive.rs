@@ -1,7 +1,7 @@
 //! What parses and is not built yet: one list, so that a feature that lands deletes its line here and is done.
 
 use super::fault::Notice;
-use super::model::{Config, Route};
+use super::model::Config;
 
 /// How every text about such a feature ends.
 pub(super) const NOT_ACTIVE: &str = "is not active in this version";
@@ -20,12 +20,5 @@ pub fn inactive(config: &Config) -> Vec<Notice> {
     for (name, tenant) in &config.tenants {
         note(format!("tenants.{name}.compat"), "the WASI engine", tenant.compat);
     }
-    for (at, route) in config.routes.iter().enumerate() {
-        of_route(route, |key, what, is_set| note(format!("routes[{at}].{key}"), what, is_set));
-    }
     notices
-}
-
-fn of_route(route: &Route, mut note: impl FnMut(&str, &str, bool)) {
-    note("capture", "the capture of requests", route.capture.is_some());
 }

@@ -14,6 +14,7 @@ use crate::config::model::{Config, PluginRef};
 use crate::gateway::breaker::Breakers;
 use crate::gateway::deployed::{Deployed, Runner};
 use crate::gateway::route::Routes;
+use crate::gateway::shadow::Shadows;
 use crate::plugin::artifacts::Artifacts;
 use crate::plugin::registry::{CodeDigest, Generation, PluginId, Registry, RegistryError};
 use crate::plugin::{Engine, Plugin};
@@ -24,10 +25,12 @@ use super::runner::runner;
 /// How often the registry is asked for a newer generation.
 const POLL_EVERY: Duration = Duration::from_millis(500);
 /// Plugins that are asked about at once.
-const POLLS_MAX: usize = 8;
+pub(super) const POLLS_MAX: usize = 8;
 /// How long a generation that could not be prepared is left alone, at first and at most.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
+/// How often it is written down what candidates were found to do.
+const PUBLISH_EVERY: Duration = Duration::from_secs(2);
 /// How often compiled code is looked over for what nothing uses.
 const SWEEP_EVERY: Duration = Duration::from_hours(1);
 
@@ -41,6 +44,8 @@ struct Inner {
     registry: Registry,
     artifacts: Arc<Artifacts>,
     breakers: Breakers,
+    /// Where candidates run; none in a process that only looks.
+    shadows: Option<Shadows>,
     /// Those that routes name.
     plugins: BTreeMap<PluginId, Place>,
 }
@@ -52,6 +57,7 @@ impl Deployer {
         engine: Engine,
         registry: Registry,
         artifacts: Arc<Artifacts>,
+        shadows: Option<Shadows>,
         routes: &Routes,
     ) -> Self {
         let mut plugins: BTreeMap<PluginId, Place> = BTreeMap::new();
@@ -61,7 +67,7 @@ impl Deployer {
             let place = plugins.entry(id).or_insert_with_key(Place::new);
             place.routes.push((at, Arc::clone(route)));
         }
-        Self(Arc::new(Inner { config, engine, registry, artifacts, breakers: Breakers::default(), plugins }))
+        Self(Arc::new(Inner { config, engine, registry, artifacts, breakers: Breakers::default(), shadows, plugins }))
     }
 
     /// The configuration that it serves by.
@@ -75,6 +81,14 @@ impl Deployer {
 
     pub(super) fn artifacts(&self) -> &Arc<Artifacts> {
         &self.0.artifacts
+    }
+
+    pub(super) fn plugins(&self) -> &BTreeMap<PluginId, Place> {
+        &self.0.plugins
+    }
+
+    pub(super) fn shadows(&self) -> Option<&Shadows> {
+        self.0.shadows.as_ref()
     }
 
     pub(super) fn engine(&self) -> &Engine {
@@ -128,10 +142,14 @@ impl Deployer {
     pub async fn run(self) {
         let mut tick = interval(POLL_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut swept: Option<Instant> = None;
+        let (mut swept, mut published): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             tick.tick().await;
             self.poll().await;
+            if published.is_none_or(|at| at.elapsed() > PUBLISH_EVERY) {
+                published = Some(Instant::now());
+                self.publish_all().await;
+            }
             if swept.is_none_or(|at| at.elapsed() > SWEEP_EVERY) {
                 swept = Some(Instant::now());
                 self.sweep().await;
@@ -276,9 +294,10 @@ impl Deployer {
         let active = self.loaded(id, turn, generation.active).await?;
         let runners = self.runners(place, &active).await?;
         let mut previous = self.previous(id, place, turn, generation).await.into_iter();
+        let mut shadows = self.candidates(id, place, turn, generation, &active).await.into_iter();
         for ((_, route), runner) in place.routes.iter().zip(runners) {
-            let previous = previous.next().map(Arc::new);
-            route.plugin.set(Some(Deployed { active: Arc::new(runner), previous }));
+            let (previous, shadow) = (previous.next().map(Arc::new), shadows.next().map(Arc::new));
+            route.plugin.set(Some(Deployed { active: Arc::new(runner), previous, shadow }));
         }
         turn.loaded.retain(|digest, _| generation.names().any(|named| named == *digest));
         Ok(())
@@ -294,7 +313,12 @@ impl Deployer {
         })
     }
 
-    async fn loaded(&self, id: &PluginId, turn: &mut Turn, digest: CodeDigest) -> Result<Plugin, PrepareError> {
+    pub(super) async fn loaded(
+        &self,
+        id: &PluginId,
+        turn: &mut Turn,
+        digest: CodeDigest,
+    ) -> Result<Plugin, PrepareError> {
         if let Some(plugin) = turn.loaded.get(&digest) {
             return Ok(plugin.clone());
         }
@@ -328,7 +352,7 @@ impl Deployer {
     }
 
     /// A runner for each route, in their order; or every fault, under its key.
-    async fn runners(&self, place: &Place, plugin: &Plugin) -> Result<Vec<Runner>, PrepareError> {
+    pub(super) async fn runners(&self, place: &Place, plugin: &Plugin) -> Result<Vec<Runner>, PrepareError> {
         let mut runners = Vec::new();
         let mut faults = Vec::new();
         for (at, route) in &place.routes {

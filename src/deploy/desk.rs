@@ -8,6 +8,8 @@ use tokio::time::timeout;
 use crate::config::model::Tenant;
 use crate::gateway::admission::wall_clock_ms;
 use crate::gateway::audit;
+use crate::gateway::capture::Captures;
+use crate::gateway::shadow::Report;
 use crate::plugin::registry::{CodeDigest, Generation, PluginId, RegistryError, Standing, VersionRecord};
 use crate::plugin::{Budget, Inspected};
 
@@ -64,22 +66,25 @@ pub struct Overview {
     pub status: Option<Arc<Status>>,
     /// Those that name it.
     pub routes: Vec<String>,
+    /// What is known of the candidate that runs beside the active version, all replicas together.
+    pub shadow: Option<Report>,
 }
 
 /// The desk of one process. Cheap to clone.
 #[derive(Clone)]
 pub struct Desk {
-    deployer: Deployer,
+    pub(super) deployer: Deployer,
+    pub(super) captures: Captures,
     gate: Arc<Gate>,
     uploads: Arc<Uploads>,
 }
 
 impl Desk {
-    /// Over what deploys.
-    pub fn new(deployer: Deployer) -> Self {
+    /// Over what deploys, and what routes have captured.
+    pub fn new(deployer: Deployer, captures: Captures) -> Self {
         let gate = Gate::new(deployer.engine().clone(), Arc::clone(deployer.artifacts()));
         let uploads = Uploads::new(&deployer.config().tenants);
-        Self { deployer, gate: Arc::new(gate), uploads: Arc::new(uploads) }
+        Self { deployer, captures, gate: Arc::new(gate), uploads: Arc::new(uploads) }
     }
 
     /// A tenant of the configuration.
@@ -179,8 +184,14 @@ impl Desk {
         })?;
         let plugin = self.deployer.load(id, digest).await?;
         self.deployer.fits(id, &plugin).await?;
+        let mut judged = None;
         for _ in 0..RACES_MAX {
             let standing = registry.standing(id).await?;
+            let active = standing.generation.as_ref().map(|now| now.active);
+            if let Some(active) = active.filter(|active| !shadow && judged != Some(*active)) {
+                self.judge(id, active, &record).await?;
+                judged = Some(active);
+            }
             let next = match (standing.generation, shadow) {
                 (None, true) => {
                     return Err(Refused::Conflict(
@@ -336,7 +347,8 @@ impl Desk {
         let registry = self.deployer.registry();
         let (standing, versions) = (registry.standing(&id).await?, registry.versions(&id).await?);
         let (status, routes) = (self.deployer.status(&id), self.deployer.routes(&id));
-        Ok(Overview { id, standing, versions, status, routes })
+        let shadow = self.shadow_report(&id, &standing).await?;
+        Ok(Overview { id, standing, versions, status, routes, shadow })
     }
 }
 

@@ -7,6 +7,7 @@
 pub mod case;
 pub mod deployer;
 pub mod desk;
+pub mod evidence;
 pub mod gate;
 pub mod place;
 mod quota;

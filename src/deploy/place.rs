@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use metrics::{Gauge, gauge};
+use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::gateway::route::Route;
+use crate::gateway::shadow::{Comparison, Side};
 use crate::plugin::Plugin;
 use crate::plugin::artifacts::ArtifactError;
 use crate::plugin::registry::{CodeDigest, Generation, PluginId, RegistryError};
@@ -59,6 +61,10 @@ pub(super) struct Place {
     /// Its place in the configuration with each.
     pub(super) routes: Vec<(usize, Arc<Route>)>,
     pub(super) status: ArcSwap<Status>,
+    /// What is known of the candidate that runs beside, if one does.
+    pub(super) comparison: ArcSwapOption<Comparison>,
+    /// Which comparison was written down last, with how many deliveries. Held while one is being written.
+    pub(super) published: Mutex<Option<(Arc<Comparison>, u64)>>,
     /// One change at a time.
     pub(super) turn: Mutex<Turn>,
     pub(super) generation: Gauge,
@@ -98,9 +104,32 @@ impl Place {
         Self {
             routes: Vec::new(),
             status: ArcSwap::default(),
+            comparison: ArcSwapOption::default(),
+            published: Mutex::default(),
             turn: Mutex::default(),
             generation: gauge!("onceward_plugin_generation", &labels),
             lag: gauge!("onceward_plugin_generation_lag", &labels),
         }
+    }
+    /// The comparison of these two, gone on with if they are compared already.
+    pub(super) fn compare(&self, active: Side, candidate: Side) -> Arc<Comparison> {
+        let config = self.config();
+        let running = self.comparison.load_full().filter(|known| known.is_of(&active, &candidate, &config));
+        let comparison = running.unwrap_or_else(|| Arc::new(Comparison::new(active, candidate, config)));
+        self.comparison.store(Some(Arc::clone(&comparison)));
+        comparison
+    }
+
+    /// A digest of what its routes tell it and of where their keys live: with another one the same code may give other keys.
+    pub(super) fn config(&self) -> String {
+        let mut hash = Sha256::new();
+        for (_, route) in &self.routes {
+            let route = &route.config;
+            for part in [&route.name, &route.scope, &route.plugin_config.to_string()] {
+                hash.update((part.len() as u64).to_be_bytes());
+                hash.update(part);
+            }
+        }
+        hex::encode(hash.finalize()).chars().take(16).collect()
     }
 }

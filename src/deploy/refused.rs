@@ -3,6 +3,7 @@
 use crate::plugin::registry::RegistryError;
 
 use super::case::CaseFault;
+use super::evidence::Evidence;
 use super::gate::Unfit;
 use super::place::PrepareError;
 use super::quota::NotNow;
@@ -35,6 +36,9 @@ pub enum Refused {
     /// The version is no plugin here any more: it was made for another gateway, or its code cannot be had.
     #[error("the version cannot be prepared: {0}")]
     Unprepared(String),
+    /// It gives known events other keys, and declares the namespace of before.
+    #[error("{}", keys_differ(.0))]
+    Keys(Box<Evidence>),
     /// Nothing to do that to.
     #[error("{0}")]
     Conflict(&'static str),
@@ -44,6 +48,20 @@ pub enum Refused {
     /// The registry does not answer. What was asked for may have been done or not.
     #[error("the plugin registry does not answer")]
     Registry(RegistryError),
+}
+
+fn keys_differ(evidence: &Evidence) -> String {
+    let Some(counts) = evidence.blocking() else { return String::new() };
+    let example =
+        counts.examples.iter().find(|example| ["keys", "collision", "split"].contains(&example.kind.as_str()));
+    let example = example.map_or_else(String::new, |example| {
+        format!(" (on route {}: {} becomes {})", example.route, example.active, example.candidate)
+    });
+    format!(
+        "the version gives other keys than the active one to {} of {} deliveries{example}, with {} collisions and {} splits: a redelivery \
+         across the change would be forwarded again. Give the keys of before, or declare another key-namespace",
+        counts.keys, counts.compared, counts.collisions, counts.splits
+    )
 }
 
 fn not_now(why: &NotNow) -> String {

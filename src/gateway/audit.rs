@@ -127,6 +127,20 @@ pub fn operator(by: &str, key: &ScopeKey, verb: Verb, result: &str, claim: Optio
     );
 }
 
+/// An operator deleted what a route had captured on this machine.
+pub fn captures_erased(by: &str, tenant: &str, route: &str, erased: usize) {
+    tracing::info!(
+        target: "onceward::audit",
+        kind = "operator",
+        by,
+        tenant,
+        route,
+        verb = "erase-captures",
+        erased,
+        "captured requests were deleted"
+    );
+}
+
 /// What somebody did with a tenant's plugin, or was refused. `plugin` is `TENANT/NAME`.
 pub fn plugin(by: &str, plugin: &str, verb: &str, result: &str, digest: Option<&str>, generation: Option<u64>) {
     tracing::info!(

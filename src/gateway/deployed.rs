@@ -12,6 +12,7 @@ use crate::plugin::{Grant, Plugin};
 use super::breaker::Breaker;
 use super::identity::KeySpace;
 use super::meters::PluginMeters;
+use super::shadow::Shadow;
 
 /// A plugin's version with what a route grants it.
 pub struct Runner {
@@ -35,6 +36,8 @@ pub struct Deployed {
     pub active: Arc<Runner>,
     /// Served before that one, and stands in for it where it fails.
     pub previous: Option<Arc<Runner>>,
+    /// Reads them beside it, to be compared.
+    pub shadow: Option<Arc<Shadow>>,
 }
 
 impl Deployed {

@@ -77,6 +77,26 @@ impl Identity {
         Ok(Self { key, aliases, plugin: plugin.clone(), compared: compared(delivery, &event.material)? })
     }
 
+    /// The identities of a delivery's events, in their order. `named_by_body`: the raw body is one more name, unless several events
+    /// came in it: a body with several events names none of them.
+    ///
+    /// # Errors
+    /// [`Unidentifiable`], when one of them cannot be identified or there is none.
+    pub fn all(
+        space: &KeySpace,
+        plugin: &PluginVersion,
+        delivery: &Delivery,
+        events: &[Event],
+        named_by_body: bool,
+    ) -> Result<Vec<Self>, Unidentifiable> {
+        if events.is_empty() {
+            return Err(Unidentifiable::NoKey);
+        }
+        let named_by_body = named_by_body && events.len() == 1;
+        let ids = events.iter().map(|event| Self::of(space, plugin, delivery, event));
+        ids.map(|id| id.map(|id| if named_by_body { id.with_body(space, delivery) } else { id })).collect()
+    }
+
     /// The identity of an event whose name is known and whose fingerprint stands in its record: nothing of it is compared anew.
     pub fn named(key: ScopeKey, plugin: PluginVersion) -> Self {
         Self { key, aliases: Vec::new(), plugin, compared: Vec::new() }
@@ -105,6 +125,15 @@ impl Identity {
         let material = if let [event] = events { event.material.as_slice() } else { &[] };
         let compared = compared(delivery, material)?;
         Ok(Self { key: space.body(delivery), aliases: Vec::new(), plugin: plugin.clone(), compared })
+    }
+
+    /// The names of the fields in which two readings of one delivery differ: other values, and fields that only one of them has.
+    pub fn differing(&self, other: &Self) -> Vec<String> {
+        let value =
+            |id: &Self, name: &str| id.compared.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        let changed = self.compared.iter().filter(|(name, bytes)| value(other, name).as_ref() != Some(bytes));
+        let new = other.compared.iter().filter(|(name, _)| value(self, name).is_none());
+        changed.chain(new).map(|(name, _)| name.clone()).collect()
     }
 
     /// What the upstream gets as `Idempotency-Key`, the same on every attempt: the event's own name, or for several events of one

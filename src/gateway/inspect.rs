@@ -12,6 +12,7 @@ use super::deployed::Runner;
 use super::identity::{Identity, Unidentifiable};
 use super::rejection::Rejection;
 use super::reply::Reply;
+use super::shadow::is_evidence;
 use super::trail::Trail;
 
 /// What the plugin made of a delivery.
@@ -38,6 +39,14 @@ impl Gateway {
         let route = &admitted.route;
         let refuse = route.refuse_status();
         let (runner, inspected) = self.ask(admitted, trail).await?;
+        if is_evidence(&inspected) {
+            self.captures.offer(admitted, &trail.event);
+            // What the previous version said in the active one's stead is no measure of a candidate.
+            if let Some(shadow) = admitted.code.shadow.as_ref().filter(|_| Arc::ptr_eq(&runner, &admitted.code.active))
+            {
+                shadow.offer(admitted, &inspected, &trail.event);
+            }
+        }
         match inspected.result {
             Ok(Inspection::Events(events)) => Ok(Inspected::Events(Reading { runner, events })),
             Ok(Inspection::Respond(reply)) => Ok(Inspected::Respond(Reply::from_plugin(reply))),
@@ -79,14 +88,8 @@ impl Gateway {
 impl Reading {
     /// The events' identities, in their order.
     pub(super) fn identify(&self, admitted: &Admitted) -> Result<Vec<Identity>, Unidentifiable> {
-        if self.events.is_empty() {
-            return Err(Unidentifiable::NoKey);
-        }
-        let (space, delivery) = (&self.runner.space, &admitted.delivery);
-        let ids = self.events.iter().map(|event| Identity::of(space, &self.runner.version, delivery, event));
-        // A body with several events names none of them.
-        let named_by_body = admitted.route.config.policy.body_alias && self.events.len() == 1;
-        ids.map(|id| id.map(|id| if named_by_body { id.with_body(space, delivery) } else { id })).collect()
+        let named_by_body = admitted.route.config.policy.body_alias;
+        Identity::all(&self.runner.space, &self.runner.version, &admitted.delivery, &self.events, named_by_body)
     }
 
     /// What the route wants of a delivery without a key: its body's digest as the key, or a forward without dedupe.

@@ -15,6 +15,7 @@ pub mod batch;
 pub mod beside;
 pub mod breaker;
 pub mod canonical_json;
+pub mod capture;
 pub mod claiming;
 pub mod claims;
 pub mod complete;
@@ -41,6 +42,7 @@ pub mod rejection;
 pub mod reply;
 pub mod rfc3339;
 pub mod route;
+pub mod shadow;
 pub mod trail;
 pub mod upstream;
 pub mod waiters;
@@ -49,6 +51,7 @@ pub mod watch;
 use crate::plugin::aside::Aside;
 
 use admission::{Admitted, Limits};
+use capture::Captures;
 use dedupe::Dedupe;
 use forward::Forward;
 use limits::Rates;
@@ -92,6 +95,8 @@ pub struct Gateway {
     pub upstreams: Upstreams,
     /// This core's store handle, and what all cores share.
     pub dedupe: Dedupe,
+    /// What routes keep of their requests, shared with the other cores.
+    pub captures: Captures,
     /// What is counted of requests without a route.
     pub unrouted: Arc<RouteMeters>,
 }

@@ -240,7 +240,7 @@ pub(super) fn event_id(received_at_ms: u64) -> String {
     format!("{received_at_ms:012x}{}", random_hex::<10>())
 }
 
-fn random_hex<const N: usize>() -> String {
+pub(super) fn random_hex<const N: usize>() -> String {
     let mut bytes = [0_u8; N];
     // The system's generator does not fail once it is seeded; were it to, the id would only be less unique, and the claim's
     // write would still be decided by the store.

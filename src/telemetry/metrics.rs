@@ -79,5 +79,10 @@ fn describe() {
     gauge!("onceward_plugin_breaker", "1 while the active version is left alone since it fails too often.");
     counter!("onceward_plugin_breaker_transitions_total", "Versions that were switched off, or came back.");
     counter!("onceward_limited_total", "Requests that met a limit of their tenant.");
+    counter!(
+        "onceward_plugin_shadow_total",
+        "Deliveries that a candidate read beside the active version, by what differs most."
+    );
+    counter!("onceward_captures_total", "Requests of routes that capture, by whether they were kept.");
     gauge!("onceward_config_generation", "Configurations that were put into force since the start.");
 }

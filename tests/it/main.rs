@@ -7,5 +7,6 @@ mod journey;
 mod plugins;
 mod races;
 mod server;
+mod shadow;
 mod store;
 mod support;

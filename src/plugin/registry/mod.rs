@@ -4,9 +4,11 @@
 //! <tenant>/<name>/blobs/<sha256>.wasm               the component
 //! <tenant>/<name>/versions/<sha256>.json            what the gate measured: a VersionRecord
 //! <tenant>/<name>/generations/<20 digits>.json      which versions serve from here on: a Generation
+//! <tenant>/<name>/shadow/<sha256>/<16 digits>.json  what one replica found of a candidate beside live traffic
 //! ```
 //!
-//! Invariants: no object is changed once it is there, but for a component whose bytes are no longer those of its name. A generation
+//! Invariants: no object is changed once it is there, but for a component whose bytes are no longer those of its name, and a report by
+//! whoever wrote it. A generation
 //! is created under the next number or not at all, so of two activations at once exactly one has that number, and the highest one
 //! counts. What is read back is checked: a component by its digest, JSON by its form.
 
@@ -23,6 +25,7 @@ use serde::de::DeserializeOwned;
 
 mod open;
 mod records;
+mod reports;
 
 pub use records::{CodeDigest, Generation, NoDigest, PluginId, VersionRecord};
 
@@ -265,6 +268,7 @@ impl Registry {
                     Err(error) => return Err(error),
                 }
             }
+            self.forget_reports(id, record.digest).await?;
             removed.push(record.digest);
         }
         Ok(removed)

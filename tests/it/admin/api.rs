@@ -33,6 +33,9 @@ async fn the_authorisation_matrix() {
         ("GET", place("a") + "/release", [405, 404, 405]),
         ("DELETE", place("a"), [405, 404, 405]),
         ("POST", place("a") + "/destroy", [404, 404, 404]),
+        ("DELETE", "/v1/tenants/t/routes/pay/captures".to_owned(), [200, 404, 200]),
+        ("DELETE", "/v1/tenants/t/routes/nothing/captures".to_owned(), [404, 404, 404]),
+        ("GET", "/v1/tenants/t/routes/pay/captures".to_owned(), [405, 404, 405]),
         ("GET", "/v1/nothing".to_owned(), [404, 404, 404]),
     ];
     for (method, path, expected) in rows {
@@ -158,6 +161,7 @@ async fn the_openapi_document_is_whole() {
     expected.push(("/v1/openapi.json".to_owned(), "get"));
     expected.push(("/v1/tenants/{tenant}/events".to_owned(), "get"));
     expected.push((event.to_owned(), "get"));
+    expected.push(("/v1/tenants/{tenant}/routes/{route}/captures".to_owned(), "delete"));
     expected.extend(["release", "succeed", "redeliver"].map(|verb| (format!("{event}/{verb}"), "post")));
     let plugins = "/v1/tenants/{tenant}/plugins";
     expected.push((plugins.to_owned(), "get"));

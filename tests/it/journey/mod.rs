@@ -24,7 +24,7 @@ mod redis_groups;
 mod replays;
 mod reviewed;
 pub mod rig;
-mod sealed;
+pub mod sealed;
 mod senders;
 mod upstream_faults;
 mod upstream_sees;

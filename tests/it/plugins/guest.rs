@@ -140,6 +140,13 @@ impl GuestCode {
         self
     }
 
+    /// What it says of itself beside its name.
+    pub fn called(mut self, version: &str, namespace: &str) -> Self {
+        let texts = ["guest", version, namespace].map(|text| self.memory.put(text.as_bytes()).pair()).concat();
+        self.describe = self.result(&[texts, vec![0; 12]].concat());
+        self
+    }
+
     /// Code of `verify`.
     pub fn verify(mut self, body: &str) -> Self {
         self.verify = body.into();

@@ -11,5 +11,5 @@ pub mod guest;
 mod hostile;
 mod loading;
 mod providers;
-mod support;
+pub mod support;
 mod versions;

@@ -12,6 +12,7 @@ use onceward::config::{Environment, load};
 use onceward::gateway::Gateway;
 use onceward::gateway::admission::{Limits, Peer};
 use onceward::gateway::breaker;
+use onceward::gateway::capture::Captures;
 use onceward::gateway::dedupe::{Dedupe, Shared};
 use onceward::gateway::deployed::Deployed;
 use onceward::gateway::journal::Journal;
@@ -75,7 +76,7 @@ impl Rig {
         let config = load(Some(&dir.path().join("onceward.toml")), &Environment::default()).unwrap();
         let routes = Arc::new(assemble::routes(&config, &assemble::engine(&config).unwrap()).await.unwrap());
         let of = |name: &str| Arc::clone(&routes.named("t", name).unwrap().plugin.now().unwrap().active);
-        let deployed = Deployed { active: of("active"), previous: had.then(|| of("previous")) };
+        let deployed = Deployed { active: of("active"), previous: had.then(|| of("previous")), shadow: None };
         routes.named("t", "active").unwrap().plugin.set(Some(deployed));
         let store = Stores::open(Backend::Memory, Duration::from_secs(1)).await.unwrap().handle();
         let journal = Journal::open(&dir.path().join("journal"), SealingKeys::new(&[])).unwrap();
@@ -84,6 +85,7 @@ impl Rig {
             limits: Limits::of(&config.server),
             rates: Rates::new(&config.server, &config.tenants),
             aside: Aside::start(NonZeroUsize::MIN).unwrap(),
+            captures: Captures::open(dir.path(), SealingKeys::new(&[]), &[]).unwrap(),
             upstreams: Upstreams::new(&config.upstreams),
             dedupe: Dedupe::new(store, Shared::new(Keyring::new(None), journal), TaskTracker::new()),
             unrouted: Arc::new(RouteMeters::new("", "")),
