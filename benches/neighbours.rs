@@ -142,7 +142,8 @@ fn victim(to: SocketAddr, run: &str) -> Vec<Duration> {
                     let due = begun
                         + Duration::from_secs(1) / (VICTIM_RATE * VICTIM_SENDERS) * (at * VICTIM_SENDERS + number);
                     wait_until(due);
-                    let status = sender.send("/pay", "198.51.100.1", &event(&format!("{run}-{number}-{at}"), 1));
+                    let status =
+                        sender.send("/pay", "198.51.100.1", &format!(r#"{{"id":"{run}-{number}-{at}","amount":1}}"#));
                     assert_eq!(status, 200);
                     due.elapsed()
                 };
@@ -163,8 +164,6 @@ fn attack(to: SocketAddr, paths: &[String], stopped: &mpsc::Receiver<()>) -> usi
             let paths = paths.to_vec();
             thread::spawn(move || {
                 let mut sender = Sender::new(to);
-                #[expect(clippy::disallowed_methods, reason = "x")]
-                let only = std::env::var("ONLY").unwrap_or_default();
                 let mut sent = 0;
                 for path in paths.iter().cycle().skip(number as usize) {
                     if taken.recv().is_err() {
