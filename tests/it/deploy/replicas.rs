@@ -32,7 +32,9 @@ impl Pair {
         let (redis, upstream) = (RedisServer::start(), Upstream::counting().await);
         let registry = tempfile::tempdir().unwrap();
         let url = format!("file:{}", registry.path().display());
-        let start = || Gateway::start(&config(&url, &redis.url(), upstream.address, ""));
+        // What the traffic of these tests needs, and a quiet machine can send.
+        let limits = "[tenants.t]\nlimits = { rate = \"100000/s\", plugin_time = \"900ms/s\" }";
+        let start = || Gateway::start(&config(&url, &redis.url(), upstream.address, limits));
         Self { one: start(), two: start(), upstream, registry, _redis: redis }
     }
 }
