@@ -186,18 +186,15 @@ fn share_alias(one: &Event, two: &Event) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::plugin::Used;
 
     fn inspected(why: &str, verified: bool, fuel: u64) -> Inspected {
         let usage = Usage { fuel: Used { used: fuel, limit: 9 }, ..Usage::default() };
-        Inspected {
-            result: Ok(Inspection::Pass(why.to_owned())),
-            verified,
-            usage,
-            log: Vec::new(),
-            teardown: std::time::Duration::ZERO,
-        }
+        let (result, teardown) = (Ok(Inspection::Pass(why.to_owned())), Duration::ZERO);
+        Inspected { result, verified, usage, teardown, log: Vec::new() }
     }
 
     /// No guest can do this as long as it has neither clock nor chance; the gate looks all the same.

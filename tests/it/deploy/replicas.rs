@@ -16,6 +16,9 @@ use crate::support::redis::RedisServer;
 use crate::support::upstream::Upstream;
 
 /// The longest that a replica may take to serve what another one activated.
+/// More than the traffic here makes on any machine.
+const LIMITS: &str = "[tenants.t]\nlimits = { rate = \"100000/s\", plugin_time = \"60s/s\" }";
+
 const FOLLOWS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Two gateways over one registry and one Redis.
@@ -32,7 +35,9 @@ impl Pair {
         let (redis, upstream) = (RedisServer::start(), Upstream::counting().await);
         let registry = tempfile::tempdir().unwrap();
         let url = format!("file:{}", registry.path().display());
-        let start = || Gateway::start(&config(&url, &redis.url(), upstream.address, ""));
+        // What the traffic of these tests needs, and a quiet machine can send.
+        let limits = "[tenants.t]\nlimits = { rate = \"100000/s\", plugin_time = \"900ms/s\" }";
+        let start = || Gateway::start(&config(&url, &redis.url(), upstream.address, limits));
         Self { one: start(), two: start(), upstream, registry, _redis: redis }
     }
 }
