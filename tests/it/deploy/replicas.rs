@@ -15,10 +15,10 @@ use crate::support::gateway::{Gateway, Home};
 use crate::support::redis::RedisServer;
 use crate::support::upstream::Upstream;
 
-/// The longest that a replica may take to serve what another one activated.
 /// More than the traffic here makes on any machine.
 const LIMITS: &str = "[tenants.t]\nlimits = { rate = \"100000/s\", plugin_time = \"60s/s\" }";
 
+/// The longest that a replica may take to serve what another one activated.
 const FOLLOWS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Two gateways over one registry and one Redis.

@@ -124,5 +124,8 @@ async fn s06_at_reply_mid() {
 #[tokio::test]
 async fn an_action_that_does_not_exist_is_refused() {
     let home = Home::new(&config(&stores::sqlite().url, "127.0.0.1:9".parse().unwrap(), ""));
-    assert!(home.refuses_with(&[(FAILPOINTS, "claim.after=explode")]).contains("the actions are kill, stop and dial:ADDRESS"));
+    assert!(
+        home.refuses_with(&[(FAILPOINTS, "claim.after=explode")])
+            .contains("the actions are kill, stop and dial:ADDRESS")
+    );
 }
