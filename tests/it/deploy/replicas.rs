@@ -197,7 +197,7 @@ async fn a_damaged_registry_is_reported_and_the_last_good_serves_on() {
 #[tokio::test]
 async fn without_a_registry_what_serves_serves_on() {
     let upstream = Upstream::counting().await;
-    let home = Home::new(&config("file:{dir}/registry", "sqlite:{dir}/onceward.db", upstream.address, ""));
+    let home = Home::new(&config("file:{dir}/registry", "sqlite:{dir}/onceward.db", upstream.address, LIMITS));
     let gateway = home.start();
     bring_in(&gateway, &version(1)).await;
     let away = home.path().join("away");
