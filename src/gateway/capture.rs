@@ -144,7 +144,6 @@ struct Keeper {
 
 impl Keeper {
     fn run(mut self, work: &Receiver<Job>, done: &impl Fn()) {
-        super::shadow::yield_to_others();
         // At once, since what expired while no gateway ran is still there.
         let mut next_sweep = Instant::now();
         loop {
