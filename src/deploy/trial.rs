@@ -191,7 +191,13 @@ mod tests {
 
     fn inspected(why: &str, verified: bool, fuel: u64) -> Inspected {
         let usage = Usage { fuel: Used { used: fuel, limit: 9 }, ..Usage::default() };
-        Inspected { result: Ok(Inspection::Pass(why.to_owned())), verified, usage, log: Vec::new() }
+        Inspected {
+            result: Ok(Inspection::Pass(why.to_owned())),
+            verified,
+            usage,
+            log: Vec::new(),
+            teardown: std::time::Duration::ZERO,
+        }
     }
 
     /// No guest can do this as long as it has neither clock nor chance; the gate looks all the same.
