@@ -5,6 +5,7 @@
 //! for here, and made by whoever holds the other end.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,8 @@ pub use wanted::{Arrivals, Asked};
 
 /// The longest chain, the leaf included: each link is one more signature to check.
 const CHAIN_MAX: usize = 4;
-/// How many URLs are kept. A sender changes its certificate's URL once in months.
+/// How many URLs are kept. A sender changes its certificate's URL once in months; but anybody can name one certificate by many URLs,
+/// so that the host's answer alone must not take the place of a certificate that senders use.
 const URLS_MAX: usize = 64;
 /// A kept certificate that is not trusted any more is fetched again when it is at least as old.
 const STALE_AFTER: Duration = Duration::from_secs(600);
@@ -43,11 +45,18 @@ pub struct Certificates {
     wanted: Option<Wanted>,
 }
 
-/// A chain, and since when it is here.
+/// A chain, since when it is here, and whether a delivery came that it signed.
 #[derive(Clone, Debug)]
 struct Kept {
     chain: Chain,
     since: Instant,
+    is_proved: Arc<AtomicBool>,
+}
+
+impl Kept {
+    fn is_proved(&self) -> bool {
+        self.is_proved.load(Ordering::Relaxed)
+    }
 }
 
 /// Why a certificate or a root cannot be used.
@@ -59,9 +68,6 @@ pub enum CertificateError {
     /// More than the longest chain.
     #[error("holds more than {CHAIN_MAX} certificates")]
     TooLong,
-    /// More URLs than are kept.
-    #[error("more than {URLS_MAX} certificates are kept")]
-    Full,
 }
 
 /// Why nothing can be said of a signature.
@@ -129,10 +135,11 @@ impl Certificates {
         self.wanted.as_ref().map(Wanted::arrivals)
     }
 
-    /// Keeps what is at `url`: the certificate, and those that lead to a root, in PEM.
+    /// Keeps what is at `url`: the certificate, and those that lead to a root, in PEM. Where too many are kept another one goes: one
+    /// that signed no delivery yet before one that did, the oldest of them.
     ///
     /// # Errors
-    /// When it is no chain, or too many are kept.
+    /// When it is no chain.
     pub fn insert(&self, url: &str, pem: &str) -> Result<(), CertificateError> {
         let chain = parse(pem)?;
         if chain.len() > CHAIN_MAX {
@@ -140,9 +147,13 @@ impl Certificates {
         }
         let mut chains = self.chains.write().unwrap_or_else(PoisonError::into_inner);
         if chains.len() >= URLS_MAX && !chains.contains_key(url) {
-            return Err(CertificateError::Full);
+            let least = chains.iter().min_by_key(|(_, kept)| (kept.is_proved(), kept.since));
+            if let Some(least) = least.map(|(url, _)| url.clone()) {
+                chains.remove(&least);
+            }
         }
-        chains.insert(url.to_owned(), Kept { chain: chain.into(), since: Instant::now() });
+        let kept = Kept { chain: chain.into(), since: Instant::now(), is_proved: Arc::default() };
+        chains.insert(url.to_owned(), kept);
         Ok(())
     }
 
@@ -159,19 +170,24 @@ impl Certificates {
             return Err(Fault::UntrustedUrl);
         }
         let kept = self.chains.read().unwrap_or_else(PoisonError::into_inner).get(url).cloned();
-        let Some(Kept { chain, since }) = kept else {
+        let Some(kept) = kept else {
             self.want(url);
             return Err(Fault::Unavailable);
         };
-        let leaf = match self.trusted(&chain, at) {
+        let leaf = match self.trusted(&kept.chain, at) {
             // It may have been renewed under the same URL.
-            Err(_) if since.elapsed() >= STALE_AFTER && self.want(url) => return Err(Fault::Unavailable),
+            Err(_) if kept.since.elapsed() >= STALE_AFTER && self.want(url) => return Err(Fault::Unavailable),
             trusted => trusted?,
         };
-        crypto::signed_by(&leaf.subject_public_key_info(), scheme, message, signed).map_err(|fault| match fault {
+        let is_signed = crypto::signed_by(&leaf.subject_public_key_info(), scheme, message, signed);
+        let is_signed = is_signed.map_err(|fault| match fault {
             crypto::Fault::BadKey => Fault::Untrusted,
             crypto::Fault::BadSignatureForm => Fault::BadSignatureForm,
-        })
+        })?;
+        if is_signed {
+            kept.is_proved.store(true, Ordering::Relaxed);
+        }
+        Ok(is_signed)
     }
 
     fn want(&self, url: &str) -> bool {

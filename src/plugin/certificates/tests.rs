@@ -146,10 +146,31 @@ fn what_is_no_chain_is_not_kept() {
     let (_, pem) = &sample.certs[0];
     assert_eq!(certificates.insert(URL, "text"), Err(CertificateError::Malformed));
     assert_eq!(certificates.insert(URL, &pem.repeat(CHAIN_MAX + 1)), Err(CertificateError::TooLong));
-    for place in sample.certs.len()..URLS_MAX {
-        certificates.insert(&format!("https://api.sandbox.paypal.com/{place}"), pem).unwrap();
-    }
-    assert_eq!(certificates.insert("https://api.sandbox.paypal.com/x", pem), Err(CertificateError::Full));
-    assert_eq!(certificates.insert(URL, pem), Ok(()));
     assert!(Certificates::new(&[], &[], "").is_err());
+}
+
+/// Anybody can name a genuine certificate by URLs without end: none of that drives out one that deliveries were signed with, nor
+/// keeps a new one out.
+#[test]
+fn what_is_kept_is_bounded_and_in_use_first() {
+    let sample = sample();
+    let certificates = trusting(&sample, &[]);
+    let (_, pem) = &sample.certs[0];
+    let flood = |round: &str| {
+        for place in 0..2 * URLS_MAX {
+            certificates.insert(&format!("{URL}?{round}{place}"), pem).unwrap();
+        }
+        assert_eq!(certificates.chains.read().unwrap().len(), URLS_MAX);
+    };
+    assert_eq!(verify(&certificates, &sample, URL, NOW), Ok(true));
+    flood("a");
+    assert_eq!(verify(&certificates, &sample, URL, NOW), Ok(true), "in use");
+    let renewed = format!("{URL}/renewed");
+    certificates.insert(&renewed, pem).unwrap();
+    assert_eq!(verify(&certificates, &sample, &renewed, NOW), Ok(true), "there is room for it");
+    flood("b");
+    assert_eq!(verify(&certificates, &sample, URL, NOW), Ok(true));
+    assert_eq!(verify(&certificates, &sample, &renewed, NOW), Ok(true));
+    let unused = format!("{URL}?a0");
+    assert_eq!(verify(&certificates, &sample, &unused, NOW), Err(Fault::Unavailable));
 }
