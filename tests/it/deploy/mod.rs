@@ -7,3 +7,4 @@ mod life;
 mod refusals;
 mod replicas;
 mod rig;
+mod standby;
