@@ -9,3 +9,4 @@ mod life;
 mod refusals;
 mod replicas;
 mod rig;
+mod standby;
