@@ -19,6 +19,7 @@ mod healthcheck;
 mod plugin;
 pub mod plugin_build;
 mod plugin_check;
+mod plugin_new;
 mod plugin_remote;
 pub mod plugin_run;
 pub mod plugin_test;
