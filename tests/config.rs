@@ -5,6 +5,9 @@
 
 #![expect(clippy::panic, clippy::expect_used, reason = "a test fails by panicking, helpers included")]
 
+#[path = "config/senders.rs"]
+mod senders;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

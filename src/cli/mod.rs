@@ -20,6 +20,7 @@ mod plugin;
 pub mod plugin_build;
 mod plugin_check;
 mod plugin_compared;
+mod plugin_new;
 mod plugin_remote;
 pub mod plugin_run;
 pub mod plugin_test;

@@ -1,17 +1,29 @@
 //! `onceward plugin`
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 
 use super::plugin_remote::RemoteCommand;
-use super::{Done, out, plugin_build, plugin_check, plugin_run, plugin_test};
+use super::{Done, out, plugin_build, plugin_check, plugin_new, plugin_run, plugin_test};
 
 /// Plugins are WebAssembly components; docs/plugins.md shows how to write one.
 #[derive(Debug, Subcommand)]
 pub enum PluginCommand {
+    /// Make a project: a plugin in Rust that builds and passes its cases at once, with the SDK beside it.
+    ///
+    /// It holds src/lib.rs to start from (an HMAC in a header, a key and material from JSON), cases/ to test with, and a README with
+    /// the commands. The next one is `onceward plugin build`.
+    New {
+        /// The plugin's name, and the directory's: 1 to 63 of a-z, 0-9, _ and -, a letter first.
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The language to write it in.
+        #[arg(long, value_enum, default_value_t = Lang::Rust)]
+        lang: Lang,
+    },
     /// Build a cargo crate into a plugin: needs cargo and its Wasm target, nothing else.
     Build {
         /// The crate's Cargo.toml; by default the one in this directory.
@@ -71,11 +83,22 @@ pub enum PluginCommand {
     Remote(RemoteCommand),
 }
 
+/// What `plugin new` has a starter for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Lang {
+    /// A plain cargo crate.
+    Rust,
+}
+
 impl PluginCommand {
     /// Runs one.
     pub fn run(self) -> anyhow::Result<Done> {
         let mut stdout = io::stdout().lock();
         let code = match self {
+            Self::New { name, lang: Lang::Rust } => {
+                plugin_new::new(Path::new("."), &name, &mut stdout)?;
+                0
+            }
             Self::Build { manifest_path, output, cargo } => {
                 let report = plugin_build::build(&cargo, manifest_path.as_deref(), output.as_deref())?;
                 let plugin_build::Report { component, size, digest } = report;

@@ -1,9 +1,13 @@
 //! What is allowed and probably a mistake.
 
+mod sender;
+
 use std::time::Duration;
 
+pub use self::sender::span;
 use super::fault::Notice;
 use super::model::{Config, PluginRef, Route, StoreUrl, Unsigned};
+use super::senders;
 use crate::idempotency::policy::OnStoreDown;
 
 /// Payment providers redeliver for up to three days.
@@ -57,13 +61,21 @@ fn of_route(config: &Config, route: &Route, mut warn: impl FnMut(&str, &str)) {
         }
         _ => {}
     }
-    if policy.window < WINDOW_MIN {
+    let sender = match &route.plugin {
+        PluginRef::Bundled(name) => senders::sender(name),
+        PluginRef::Uploaded { .. } | PluginRef::File(_) => None,
+    };
+    if let Some(sender) = sender {
+        sender::of_sender(config, route, sender, &mut warn);
+    }
+    // What is known of the sender itself is better than what most of them do.
+    if policy.window < WINDOW_MIN && sender.is_none_or(|sender| sender.retries_for.is_none()) {
         warn(
             "idempotency.window",
             "shorter than 3 days; a later redelivery counts as a new event, and payment providers retry for days",
         );
     }
-    if policy.in_flight.wait > WAIT_MAX {
+    if policy.in_flight.wait > WAIT_MAX && sender.is_none_or(|sender| sender.waits.is_none()) {
         warn("idempotency.in_flight.wait", "longer than 10 s, when most senders have given up already");
     }
     if policy.store_down == OnStoreDown::Forward {

@@ -14,6 +14,7 @@ mod load;
 pub mod model;
 mod raw;
 pub mod report;
+pub mod senders;
 mod values;
 
 pub use check::refused_address;

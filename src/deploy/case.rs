@@ -28,7 +28,9 @@ pub struct Case {
     method: String,
     path: String,
     headers: Vec<(String, String)>,
-    body_base64: String,
+    /// The body's bytes, or `body` instead: its text.
+    body_base64: Option<String>,
+    body: Option<String>,
     #[serde(default)]
     secrets: Vec<String>,
     #[serde(default)]
@@ -165,11 +167,19 @@ impl Case {
             path: path.to_owned(),
             query,
             params: Vec::new(),
-            body: STANDARD.decode(&self.body_base64).map_err(at("`body_base64`"))?.into(),
+            body: self.body()?.into(),
             received_at_ms: self.now.saturating_mul(1000),
             client_certificate: None,
             headers,
         })
+    }
+
+    fn body(&self) -> Result<Vec<u8>, CaseFault> {
+        match (&self.body_base64, &self.body) {
+            (Some(encoded), None) => STANDARD.decode(encoded).map_err(at("`body_base64`")),
+            (None, Some(text)) => Ok(text.clone().into_bytes()),
+            _ => Err(CaseFault("a case has either `body` or `body_base64`".to_owned())),
+        }
     }
 
     /// The case's certificates, if it has any, as if they had been fetched.

@@ -1,4 +1,8 @@
 //! A shop that signs its orders: `x-shop-signature: HEX` is the HMAC-SHA256 of the body.
+//!
+//! ```toml
+//! plugin_config = { secret = "shop" }
+//! ```
 
 use onceward_plugin::config::{Noted, Table};
 use onceward_plugin::crypto::{self, Hash, KeyEncoding, Part};
@@ -21,11 +25,13 @@ impl Plugin for Orders {
     const NAME: &'static str = "orders";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
 
+    // Reads the route's `plugin_config`. Faults stop the gateway's start, each with its place.
     fn configure(table: &Table<'_>) -> Result<Config, Noted> {
         let secret = table.text("secret");
         Ok(Config { secret: secret? })
     }
 
+    // The headers that `verify` may see, and the secrets that it may name: all else stays with the gateway.
     fn needs(config: &Config) -> Needs {
         Needs {
             headers: vec!["x-shop-signature".to_owned()],
@@ -36,6 +42,7 @@ impl Plugin for Orders {
         }
     }
 
+    // Is the sender genuine? The gateway computes the HMAC: the secret's value never comes here.
     fn verify(request: &Request, config: &Config) -> Result<Verdict, PluginError> {
         let signature = match header::one(&request.headers, "x-shop-signature") {
             Ok(Some(signature)) => signature,
@@ -49,9 +56,11 @@ impl Plugin for Orders {
         Ok(if right { Verdict::Verified } else { Verdict::invalid(Reason::BadSignature, "no secret made it") })
     }
 
+    // Which event is it? The order's id is the key. Total and currency are the material: what must be equal in a redelivery.
     fn extract(request: &Request, _: &Config) -> Result<Disposition, PluginError> {
         let [id, total, currency] = json::find(&request.body, ["/order/id", "/order/total", "/order/currency"])?;
         let Some(id) = id.as_ref().and_then(json::Node::text).filter(|id| !id.is_empty()) else {
+            // No id is no key: the route's `missing_key` decides.
             return Ok(Disposition::Process(Vec::new()));
         };
         let material = [("total", &total), ("currency", &currency)];

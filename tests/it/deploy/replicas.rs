@@ -15,9 +15,6 @@ use crate::support::gateway::{Gateway, Home};
 use crate::support::redis::RedisServer;
 use crate::support::upstream::Upstream;
 
-/// More than the traffic here makes on any machine.
-const LIMITS: &str = "[tenants.t]\nlimits = { rate = \"100000/s\", plugin_time = \"60s/s\" }";
-
 /// The longest that a replica may take to serve what another one activated.
 const FOLLOWS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -197,7 +194,7 @@ async fn a_damaged_registry_is_reported_and_the_last_good_serves_on() {
 #[tokio::test]
 async fn without_a_registry_what_serves_serves_on() {
     let upstream = Upstream::counting().await;
-    let home = Home::new(&config("file:{dir}/registry", "sqlite:{dir}/onceward.db", upstream.address, LIMITS));
+    let home = Home::new(&config("file:{dir}/registry", "sqlite:{dir}/onceward.db", upstream.address, ""));
     let gateway = home.start();
     bring_in(&gateway, &version(1)).await;
     let away = home.path().join("away");

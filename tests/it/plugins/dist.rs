@@ -18,7 +18,7 @@ fn digest(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-fn files_below(directory: &Path, all: &mut Vec<PathBuf>) {
+pub fn files_below(directory: &Path, all: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() { files_below(&path, all) } else { all.push(path) }

@@ -10,6 +10,7 @@ mod fuzz;
 pub mod guest;
 mod hostile;
 mod loading;
+mod new;
 mod providers;
 pub mod support;
 mod versions;
