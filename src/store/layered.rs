@@ -118,13 +118,25 @@ impl Layered {
         }
     }
 
-    /// Puts what stands instead of a success over its copy. The call waits for it: the front must not answer with the old one.
-    async fn replace(&self, key: &ScopeKey, record: &Record) {
-        let Some(name) = self.name(key) else { return };
-        if let Err(error) = self.front.redis.put_copy(&name, record, is_final(record)).await {
-            tracing::warn!(%error, "the front may still answer with a success that was taken back, until its window ends");
+    /// A write over a success, which a person takes back. The front is told first: were it out of reach, it would go on to answer
+    /// with the old success until its window ends, so then nothing is written.
+    async fn take_back(&self, key: &ScopeKey, expect: Expect, draft: &Draft) -> Result<Swap, StoreError> {
+        let seen = self.sql.peek(key).await?;
+        let standing = match &seen.current {
+            Some(record) if expect.holds(Some(record), seen.now) => record,
+            _ => return Ok(Swap::Refused(Box::new(seen))),
+        };
+        // Nobody takes this for final; nor does a late copy of the success replace it.
+        let marker = Record { released: true, ..standing.clone() };
+        let untold = |why: &dyn std::fmt::Display| {
+            StoreError::new(StoreFault::Refused, format_args!("the front cannot be told, try again: {why}"))
+        };
+        let name = self.name(key).ok_or_else(|| untold(&"the store's epoch is not known yet"))?;
+        if let Err(error) = self.front.redis.put_copy(&name, &marker, false).await {
             self.front.close();
+            return Err(untold(&error));
         }
+        self.sql.swap(key, expect, draft).await
     }
 }
 
@@ -168,6 +180,9 @@ impl Store for Layered {
         {
             return Ok(Swap::Refused(Box::new(seen)));
         }
+        if matches!(expect, Expect::At { revision, .. } if revision.status == Status::Succeeded) {
+            return self.take_back(key, expect, draft).await;
+        }
         let swap = match self.sql.swap(key, expect, draft).await {
             // Whether the write was applied or not, it was not applied over a final record.
             Err(error) if expect == Expect::Absent => {
@@ -176,10 +191,7 @@ impl Store for Layered {
             swapped => swapped?,
         };
         match &swap {
-            Swap::Done(record) => match expect {
-                Expect::At { revision, .. } if revision.status == Status::Succeeded => self.replace(key, record).await,
-                Expect::At { .. } | Expect::Absent => self.copy(key, record),
-            },
+            Swap::Done(record) => self.copy(key, record),
             Swap::Refused(seen) => seen.current.iter().for_each(|record| self.copy(key, record)),
         }
         Ok(swap)

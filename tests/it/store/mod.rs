@@ -10,6 +10,7 @@ macro_rules! promises {
         promises!(@store cluster $($name)+);
         promises!(@store sentinel $($name)+);
         promises!(@store fronted $($name)+);
+        promises!(@store sealed $($name)+);
         promises!(@store postgres $($name)+);
     };
     (@store $store:ident $($name:ident)+) => {
@@ -37,10 +38,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use onceward::event::{Fingerprint, KeyKind, PluginVersion, ScopeKey, StoredBody, StoredResponse};
+use onceward::event::{Fingerprint, KeyKind, PluginVersion, ScopeKey, Secret, StoredBody, StoredResponse};
 use onceward::idempotency::record::Status;
 use onceward::idempotency::{Draft, Expect, Fence, Lease, Owner, Record, Revision, State, Ttl};
-use onceward::store::{Backend, Store, Stores, Swap};
+use onceward::store::{Backend, Meta, SealedStores, SealingKeys, Store, Stores, Swap};
 use tempfile::TempDir;
 
 use crate::support::postgres::Database;
@@ -53,58 +54,78 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// A store under test, and what it stands on.
 struct Bench {
-    stores: Stores,
+    handle: Box<dyn Fn() -> Arc<dyn Store> + Send + Sync>,
+    /// Whether the store has its meta record already.
+    has_meta: bool,
     _ground: Box<dyn std::any::Any + Send + Sync>,
 }
 
 impl Bench {
     async fn memory() -> Self {
-        let stores = Stores::open(Backend::Memory, TIMEOUT).await.expect("memory opens");
-        Self { stores, _ground: Box::new(()) }
+        Self::over(Backend::Memory, ()).await
     }
 
     async fn sqlite() -> Self {
         let directory = TempDir::new().expect("a directory");
-        let backend = Backend::Sqlite(directory.path().join("records.db"));
-        let stores = Stores::open(backend, TIMEOUT).await.expect("the file opens");
-        Self { stores, _ground: Box::new(directory) }
+        Self::over(Backend::Sqlite(directory.path().join("records.db")), directory).await
     }
 
-    /// SQLite with a Redis in front. Only a test that asks for the meta brings the front into use; `layered` holds the others.
+    /// SQLite with a Redis in front, which is in use.
     async fn fronted() -> Self {
         let (server, directory) = (RedisServer::start(), TempDir::new().expect("a directory"));
         let backend = Backend::Sqlite(directory.path().join("records.db"));
         let stores = Stores::open(backend, TIMEOUT).await.expect("the file opens");
         let stores = stores.behind(&server.url()).expect("the address is good");
-        Self { stores, _ground: Box::new((server, directory)) }
+        // The epoch makes the copies' names; a front is asked once it has answered beside a call.
+        let warm = stores.handle();
+        warm.meta(Meta { epoch: "epoch".into(), digest_key: [1; 32] }).await.expect("an answer");
+        let other = ScopeKey { tenant: "warm".into(), ..key("k") };
+        done(warm.swap(&other, Expect::Absent, &success("a", b"")).await.expect("an answer"));
+        eventually("the front has a copy", async || {
+            warm.peek(&other).await.expect("an answer");
+            (server.cli(&["--scan", "--pattern", "onceward:front:epoch:*"]) != "").then_some(())
+        })
+        .await;
+        // A handle belongs to one runtime: what runs on another one takes the front for slow, and goes on without it.
+        Self { handle: Box::new(move || warm.clone()), has_meta: true, _ground: Box::new((server, directory)) }
+    }
+
+    /// SQLite below a seal.
+    async fn sealed() -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let backend = Backend::Sqlite(directory.path().join("records.db"));
+        let stores = Stores::open(backend, TIMEOUT).await.expect("the file opens");
+        let stores = SealedStores::new(stores, SealingKeys::new(&[Secret::new("a key of this test")]));
+        Self { handle: Box::new(move || stores.handle()), has_meta: false, _ground: Box::new(directory) }
     }
 
     async fn redis() -> Self {
         let server = RedisServer::start();
-        let stores = Stores::open(Backend::Redis(server.url()), TIMEOUT).await.expect("the address is good");
-        Self { stores, _ground: Box::new(server) }
+        Self::over(Backend::Redis(server.url()), server).await
     }
 
     async fn cluster() -> Self {
         let cluster = Cluster::start(&[]);
-        let stores = Stores::open(Backend::Redis(cluster.url()), TIMEOUT).await.expect("the address is good");
-        Self { stores, _ground: Box::new(cluster) }
+        Self::over(Backend::Redis(cluster.url()), cluster).await
     }
 
     async fn sentinel() -> Self {
         let watched = Watched::start();
-        let stores = Stores::open(Backend::Redis(watched.url()), TIMEOUT).await.expect("the address is good");
-        Self { stores, _ground: Box::new(watched) }
+        Self::over(Backend::Redis(watched.url()), watched).await
     }
 
     async fn postgres() -> Self {
         let database = Database::new();
-        let stores = Stores::open(Backend::Postgres(database.url()), TIMEOUT).await.expect("the address is good");
-        Self { stores, _ground: Box::new(database) }
+        Self::over(Backend::Postgres(database.url()), database).await
+    }
+
+    async fn over(backend: Backend, ground: impl std::any::Any + Send + Sync) -> Self {
+        let stores = Stores::open(backend, TIMEOUT).await.expect("the store opens");
+        Self { handle: Box::new(move || stores.handle()), has_meta: false, _ground: Box::new(ground) }
     }
 
     fn store(&self) -> Arc<dyn Store> {
-        self.stores.handle()
+        (self.handle)()
     }
 }
 

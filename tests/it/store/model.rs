@@ -172,8 +172,9 @@ fn stamped_at(record: &Record, draft: &Draft, standing: Option<&Record>, before:
     }
 }
 
-fn agree(bench: Bench, cases: u32) {
+fn agree(bench: impl Future<Output = Bench>, cases: u32) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let bench = runtime.block_on(bench);
     let (store, model) = (bench.store(), runtime.block_on(Bench::memory()).store());
     let case = Cell::new(0_u32);
     let config =
@@ -194,24 +195,26 @@ fn agree(bench: Bench, cases: u32) {
     outcome.expect("the store keeps to the rules");
 }
 
-fn open(bench: impl Future<Output = Bench>) -> Bench {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(bench)
-}
-
 /// The Lua script decides and stamps as the pure rules do.
 #[test]
 fn redis_keeps_to_the_rules() {
-    agree(open(Bench::redis()), 128);
+    agree(Bench::redis(), 128);
 }
 
 /// A row is read back as it was written, and replaced whole.
 #[test]
 fn sqlite_keeps_to_the_rules() {
-    agree(open(Bench::sqlite()), 64);
+    agree(Bench::sqlite(), 64);
 }
 
 /// The server's function decides and stamps as the pure rules do.
 #[test]
 fn postgres_keeps_to_the_rules() {
-    agree(open(Bench::postgres()), 96);
+    agree(Bench::postgres(), 96);
+}
+
+/// What a front answers is what the store behind it would have said, also where a success is written over.
+#[test]
+fn a_front_keeps_to_the_rules() {
+    agree(Bench::fronted(), 64);
 }
