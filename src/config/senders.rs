@@ -86,16 +86,10 @@ pub const SENDERS: &[Sender] = &[
         retries_for: hours(30 * 24),
         waits: seconds(10),
         lasting: Lasting::Harms("holds back every event behind it"),
-        source: "docs.adyen.com/development-resources/webhooks",
+        source: "docs.adyen.com/development-resources/webhooks/troubleshoot.json",
         ..UNKNOWN
     },
-    Sender {
-        plugin: "braintree",
-        retries_for: hours(24),
-        waits: seconds(30),
-        source: "developer.paypal.com/braintree/docs/guides/webhooks, by third parties",
-        ..UNKNOWN
-    },
+    Sender { plugin: "braintree", retries_for: hours(24), waits: seconds(30), source: "third parties", ..UNKNOWN },
     Sender {
         plugin: "checkout-com",
         retries_for: hours(30),
@@ -113,14 +107,14 @@ pub const SENDERS: &[Sender] = &[
         retries_for: minutes(90),
         waits: seconds(60),
         success: Success::Only(&[200]),
-        source: "developer.flutterwave.com/docs/webhooks",
+        source: "the provider's documentation, a copy",
         ..UNKNOWN
     },
     Sender {
         plugin: "github",
         retries_for: Some(Duration::ZERO),
         waits: seconds(10),
-        source: "docs.github.com/webhooks/using-webhooks; no retries: recalled",
+        source: "github/docs, content/webhooks/using-webhooks; no retries: recalled",
         ..UNKNOWN
     },
     Sender { plugin: "gocardless", waits: seconds(10), source: "recalled", ..UNKNOWN },
@@ -138,19 +132,14 @@ pub const SENDERS: &[Sender] = &[
         lasting: Lasting::Harms("blocks the webhook after repeated failure"),
         source: "docs.mollie.com/reference/webhooks, by third parties",
     },
-    Sender {
-        plugin: "paypal",
-        retries_for: hours(3 * 24),
-        source: "developer.paypal.com/api/rest/webhooks",
-        ..UNKNOWN
-    },
+    Sender { plugin: "paypal", retries_for: hours(3 * 24), source: "the provider's documentation", ..UNKNOWN },
     Sender {
         plugin: "paystack",
         // Four attempts, 3 minutes apart, come before the 72 hours of hourly ones.
         retries_for: minutes(72 * 60 + 12),
         waits: seconds(30),
         success: Success::Only(&[200]),
-        source: "paystack.com/docs/payments/webhooks; the wait is test mode's",
+        source: "the provider's documentation, copies; the wait is test mode's",
         ..UNKNOWN
     },
     Sender {
@@ -169,13 +158,7 @@ pub const SENDERS: &[Sender] = &[
         source: "shopify.dev/docs/apps/build/webhooks",
         ..UNKNOWN
     },
-    Sender {
-        plugin: "slack",
-        retries_for: minutes(6),
-        waits: seconds(3),
-        source: "docs.slack.dev/apis/events-api, by third parties",
-        ..UNKNOWN
-    },
+    Sender { plugin: "slack", retries_for: minutes(6), waits: seconds(3), source: "third parties", ..UNKNOWN },
     Sender {
         plugin: "square",
         retries_for: hours(24),
@@ -202,7 +185,7 @@ pub const SENDERS: &[Sender] = &[
         retries_for: hours(28),
         waits: seconds(15),
         lasting: Lasting::EndsAt(410),
-        source: "docs.svix.com/retries, the Standard Webhooks specification",
+        source: "the provider's published sources and the Standard Webhooks specification",
         ..UNKNOWN
     },
     Sender { plugin: "twilio", source: "nothing confirmed", ..UNKNOWN },
