@@ -4,6 +4,7 @@ use std::fs;
 
 use super::rig::{deliver, event, is_replay, pay};
 use super::sealed::{CANARY, KEY, found_in, telling, with_keys};
+use crate::admin::rig::metrics;
 use crate::support::client::Answer;
 use crate::support::config::config;
 use crate::support::eventually;
@@ -115,6 +116,10 @@ async fn a_forward_without_a_claim_is_reconciled() {
     eventually("the journal is empty", || async { lines(&home).is_empty() }).await;
     let log = gateway.log();
     assert!(log.contains("forwarded without a claim") && log.contains("\"result\":\"written\""), "{log}");
+    let counted = metrics(&gateway).await;
+    let one = |name: &str| counted.get(name).copied();
+    assert_eq!(one("onceward_store_down_forwards_total{tenant=\"t\",route=\"pay\"}"), Some(1.0), "{counted:?}");
+    assert_eq!(one("onceward_store_down_reconciled_total{result=\"written\"}"), Some(1.0), "{counted:?}");
 }
 
 /// The same over a crash of the gateway: the next process takes the journal over before it serves.
@@ -150,6 +155,8 @@ async fn a_forward_beside_an_answer_is_reported() {
     eventually("reported", || async { gateway.log().contains("\"result\":\"beside\"") }).await;
     is_replay(&settled(&gateway, &event("evt_1", 1)).await, &first);
     assert_eq!(upstream.count(), 2);
+    let counted = metrics(&gateway).await;
+    assert_eq!(counted.get("onceward_store_down_reconciled_total{result=\"beside\"}"), Some(&1.0), "{counted:?}");
     eventually("the journal is empty", || async { lines(&home).is_empty() }).await;
 }
 

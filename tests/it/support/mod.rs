@@ -3,6 +3,7 @@
 // So that clippy knows these helpers for tests.
 #![cfg(test)]
 
+pub mod authority;
 pub mod client;
 pub mod config;
 pub mod faketime;

@@ -58,9 +58,9 @@ impl RedisServer {
         std::fs::write(&new, offset).and_then(|()| std::fs::rename(new, file)).expect("a file");
     }
 
-    /// Starts a Sentinel with this configuration.
-    pub fn start_sentinel(config: &str) -> Self {
-        let mut server = Self::stopped_with(&[]);
+    /// Starts a Sentinel with this configuration and further options.
+    pub fn start_sentinel(config: &str, options: &[&str]) -> Self {
+        let mut server = Self::stopped_with(options);
         let file = server.directory.path().join("sentinel.conf");
         loop {
             std::fs::write(&file, format!("port {}\nbind 127.0.0.1\n{config}", server.port)).expect("a file");
@@ -73,9 +73,14 @@ impl RedisServer {
     }
 
     /// The value of an option that it was started with.
-    pub fn option(&self, name: &str) -> String {
-        let at = self.options.iter().position(|option| option == name).expect("an option of this server");
-        self.options.get(at + 1).expect("its value").clone()
+    pub fn option(&self, name: &str) -> Option<String> {
+        let at = self.options.iter().position(|option| option == name)?;
+        self.options.get(at + 1).cloned()
+    }
+
+    /// Where its clients and its peers come: over TLS, if it has a port for that.
+    pub fn client_port(&self) -> String {
+        self.option("--tls-port").unwrap_or_else(|| self.port.to_string())
     }
 
     fn stopped_with(options: &[&str]) -> Self {

@@ -1,8 +1,9 @@
-//! Several Redis servers that belong together: a cluster, and a master with its replica behind Sentinels.
+//! Several Redis servers that belong together: a cluster, and a master with its replica behind Sentinels; all of it over TLS too.
 
 use std::time::{Duration, Instant};
 
-use super::redis::RedisServer;
+use super::authority::Authority;
+use super::redis::{RedisServer, free_port};
 
 const FORMS_WITHIN: Duration = Duration::from_secs(30);
 
@@ -14,16 +15,29 @@ pub struct Cluster {
 impl Cluster {
     /// Forms a cluster and waits until every node serves. `options` stand on each server's command line.
     pub fn start(options: &[&str]) -> Self {
+        Self::form(options, None)
+    }
+
+    /// One whose clients and nodes speak TLS.
+    pub fn start_tls(authority: &Authority) -> Self {
+        Self::form(&["--tls-cluster", "yes"], Some(authority))
+    }
+
+    fn form(options: &[&str], authority: Option<&Authority>) -> Self {
         let all = [options, &["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]].concat();
-        let nodes: Vec<RedisServer> = (0..3)
-            .map(|_| RedisServer::start_with(&[all.as_slice(), &["--cluster-port", &bus_port()]].concat()))
-            .collect();
+        let node = |_| {
+            let bus = free_port().to_string();
+            let tls = tls_options(authority);
+            let tls = tls.iter().map(String::as_str).collect::<Vec<_>>();
+            RedisServer::start_with(&[all.as_slice(), &["--cluster-port", &bus], &tls].concat())
+        };
+        let nodes: Vec<RedisServer> = (0..3).map(node).collect();
         for (node, slots) in nodes.iter().zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")]) {
             assert_eq!(node.cli(&["CLUSTER", "ADDSLOTSRANGE", slots.0, slots.1]), "OK");
         }
+        let (port, bus) = (nodes[0].client_port(), nodes[0].option("--cluster-port").expect("its bus"));
         for node in &nodes[1..] {
-            let port = nodes[0].port().to_string();
-            assert_eq!(node.cli(&["CLUSTER", "MEET", "127.0.0.1", &port, &nodes[0].option("--cluster-port")]), "OK");
+            assert_eq!(node.cli(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]), "OK");
         }
         let cluster = Self { nodes };
         cluster.wait();
@@ -41,8 +55,7 @@ impl Cluster {
     }
 
     pub fn url(&self) -> String {
-        let hosts: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        format!("redis+cluster://{}", hosts.join(","))
+        format!("redis+cluster://{}", hosts(&self.nodes))
     }
 
     /// The node with this id, as the cluster knows it.
@@ -63,23 +76,44 @@ pub const MASTER: &str = "pay";
 impl Watched {
     /// Starts all and waits until the Sentinels agree.
     pub fn start() -> Self {
-        let master = RedisServer::start();
-        let port = master.port().to_string();
-        let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
+        Self::form(None)
+    }
+
+    /// All of them speak TLS, with their clients and with one another.
+    pub fn start_tls(authority: &Authority) -> Self {
+        Self::form(Some(authority))
+    }
+
+    fn form(authority: Option<&Authority>) -> Self {
+        let options = || {
+            let mut options = tls_options(authority);
+            if authority.is_some() {
+                options.extend(["--tls-replication", "yes"].map(str::to_owned));
+            }
+            options
+        };
+        let server = |more: &[&str]| {
+            let options = options();
+            RedisServer::start_with(&[more, &options.iter().map(String::as_str).collect::<Vec<_>>()].concat())
+        };
+        let master = server(&[]);
+        let port = master.client_port();
+        let replica = server(&["--replicaof", "127.0.0.1", &port]);
         let servers = vec![master, replica];
         let sentinels: Vec<RedisServer> = (0..3)
             .map(|_| {
-                RedisServer::start_sentinel(&format!(
+                let config = format!(
                     "sentinel monitor {MASTER} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {MASTER} 400\n\
                      sentinel failover-timeout {MASTER} 2000\n"
-                ))
+                );
+                RedisServer::start_sentinel(&config, &options().iter().map(String::as_str).collect::<Vec<_>>())
             })
             .collect();
         let watched = Self { servers, sentinels };
         until("the Sentinels agree", || {
             watched.sentinels.iter().all(|sentinel| {
                 sentinel.cli(&["SENTINEL", "CKQUORUM", MASTER]).starts_with("OK 3")
-                    && sentinel.cli(&["SENTINEL", "REPLICAS", MASTER]).contains(&watched.servers[1].port().to_string())
+                    && sentinel.cli(&["SENTINEL", "REPLICAS", MASTER]).contains(&watched.servers[1].client_port())
             })
         });
         until("the replica follows", || {
@@ -89,15 +123,14 @@ impl Watched {
     }
 
     pub fn url(&self) -> String {
-        let hosts: Vec<String> = self.sentinels.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        format!("redis+sentinel://{}/{MASTER}", hosts.join(","))
+        format!("redis+sentinel://{}/{MASTER}", hosts(&self.sentinels))
     }
 
     /// Which of the servers the Sentinels call the master.
     pub fn master(&self) -> usize {
         let told = self.sentinels[0].cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]);
         let port = told.lines().last().unwrap_or_default().to_owned();
-        self.servers.iter().position(|server| server.port().to_string() == port).expect("one of ours")
+        self.servers.iter().position(|server| server.client_port() == port).expect("one of ours")
     }
 
     /// Makes the replica the master, and waits until all Sentinels say so. The old master may not know it for a while yet.
@@ -113,7 +146,7 @@ impl Watched {
 
     /// Waits until all Sentinels name another master, which is one.
     pub fn wait_for_other_than(&self, before: usize) {
-        let other = self.servers[1 - before].port().to_string();
+        let other = self.servers[1 - before].client_port();
         until("another master", || {
             self.sentinels
                 .iter()
@@ -133,6 +166,13 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn bus_port() -> String {
-    super::redis::free_port().to_string()
+/// A certificate and a port for clients over TLS, beside the plain one.
+fn tls_options(authority: Option<&Authority>) -> Vec<String> {
+    authority.map(|authority| authority.redis_options(free_port())).unwrap_or_default()
+}
+
+/// Where clients come, as an address lists it.
+fn hosts(servers: &[RedisServer]) -> String {
+    let hosts: Vec<String> = servers.iter().map(|server| format!("127.0.0.1:{}", server.client_port())).collect();
+    hosts.join(",")
 }
