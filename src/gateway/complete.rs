@@ -54,9 +54,8 @@ impl Gateway {
             return claims.unsent(gone, admitted, trail).await;
         }
         let deadline = Instant::now() + upstream.settings.timeout;
-        let meters = &admitted.route.meters;
-        let working = meters.working(claims.held.len());
-        let forward = meters.upstream(exchange(upstream, request, policy.replay.max_body, deadline));
+        let working = admitted.route.meters.working(claims.held.len());
+        let forward = admitted.route.meters.upstream(exchange(upstream, request, policy.replay.max_body, deadline));
         match self.dedupe.renewing(&claims.held, policy, forward).await {
             Exchange::Whole(head, body) => {
                 let kept = keep::answer(&head, Some(&body), &policy.replay);
