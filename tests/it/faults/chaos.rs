@@ -6,30 +6,35 @@
 use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use super::checker::check;
-use super::driver::{Driver, Event, Recording, line, recording};
-use super::log::{Audited, Lines, Run, audited};
+use super::census::Census;
+use super::checker::{Figures, check};
+use super::driver::{Driver, Event, Recording, TENANTS, line, recording};
+use super::log::{Kind, Lines, Run, audited};
 use super::stores::{self, TestStore};
-use crate::support::config::config_with;
-use crate::support::gateway::{Gateway, Home};
-use crate::support::proxy::{Mode, Proxy};
+use super::strike::{Ground, Struck};
+use crate::support::gateway::Home;
+use crate::support::proxy::Proxy;
 use crate::support::random::Random;
 
-const LEASE: Duration = Duration::from_millis(800);
-const POLICY: &str = "lease = \"800ms\"\nin_flight = { wait = \"200ms\" }";
-const EVENTS: u64 = 60;
+pub const LEASE: Duration = Duration::from_millis(800);
+const EVENTS: u64 = 30;
 const SENDERS: u64 = 6;
+
+/// Events that warm the gateways up, before anything is measured or fails.
+const WARMING: std::ops::Range<u64> = 1000..1040;
 
 /// How long faults strike.
 const STORM: Duration = Duration::from_secs(10);
+
+/// A store that the faults and the run share.
+pub type SharedStore = Arc<Mutex<TestStore>>;
 
 #[tokio::test]
 async fn on_sqlite() {
@@ -41,7 +46,7 @@ async fn on_sqlite() {
 #[tokio::test]
 async fn on_redis() {
     for seed in seeds() {
-        run(seed, stores::redis()).await;
+        run(seed, stores::lasting_redis()).await;
     }
 }
 
@@ -62,7 +67,7 @@ async fn behind_sentinels() {
 #[tokio::test]
 async fn in_a_cluster() {
     for seed in seeds() {
-        run(seed, stores::cluster()).await;
+        run(seed, stores::cluster_with_replicas()).await;
     }
 }
 
@@ -87,14 +92,6 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// How often each kind of fault struck.
-#[derive(Debug, Default)]
-struct Struck {
-    kills: u64,
-    stops: u64,
-    network: u64,
-}
-
 async fn run(seed: u64, store: TestStore) {
     let (name, started) = (format!("{}-{seed}", store.name), Instant::now());
     let dir = TempDir::new().unwrap();
@@ -104,16 +101,35 @@ async fn run(seed: u64, store: TestStore) {
         Some(address) => Some(Proxy::before(address).await),
         None => None,
     };
-    let url = store.url_at(to_store.as_ref().map(|proxy| proxy.address));
-    let text = config_with(&url, to_upstream.address, "timeout = \"2s\"", POLICY);
+    let text = config(&store.url_at(to_store.as_ref().map(|proxy| proxy.address)), to_upstream.address);
     let homes: Vec<_> = (0..if store.shared { 2 } else { 1 }).map(|_| Home::new(&text)).collect();
-    let gateways = homes.iter().map(Home::start).collect();
+    let census = Arc::new(Census::new(seed, &homes));
+    let mut gateways = Vec::new();
+    for gateway in 0..homes.len() {
+        // The relay to the store runs on this thread, and a start asks the store.
+        let census = Arc::clone(&census);
+        gateways.push(tokio::task::spawn_blocking(move || census.start(gateway)).await.unwrap());
+    }
     let driver = Arc::new(Driver::new(seed, gateways, Lines::create(&dir.path().join("driver.log"), &name, started)));
+    warm_up(&driver, &at_upstream, homes.len()).await;
+    census.remember(&driver).await;
 
     let storm = Instant::now() + STORM;
     let sending = (0..SENDERS).map(|sender| tokio::spawn(send(Arc::clone(&driver), sender, homes.len(), storm)));
     let sending: Vec<_> = sending.collect();
-    let struck = strike(seed, &driver, &homes, to_store.as_ref(), &to_upstream, storm).await;
+    let (store_name, faults) = (store.name, store.faults(seed));
+    let store = Arc::new(Mutex::new(store));
+    let ground = Ground {
+        driver: &driver,
+        census: &census,
+        gateways: homes.len(),
+        store: &store,
+        faults,
+        to_store: to_store.as_ref(),
+        to_upstream: &to_upstream,
+        received: &at_upstream.received,
+    };
+    let struck = ground.strike(seed, storm).await;
     for sender in sending {
         sender.await.unwrap();
     }
@@ -121,120 +137,142 @@ async fn run(seed: u64, store: TestStore) {
     *at_upstream.healed.lock().unwrap() = true;
     let calm = Instant::now();
     let mut unsettled = Vec::new();
-    for id in 0..EVENTS {
-        unsettled.extend(driver.settle(id, Duration::from_secs(15)).await.err());
+    let usual = (0..TENANTS.len()).flat_map(|tenant| (0..EVENTS).map(move |id| Event { tenant, id, variant: 0 }));
+    for event in usual.chain(struck.events.iter().copied()) {
+        unsettled.extend(driver.settle(event, Duration::from_secs(15)).await.err());
     }
     let recovery = calm.elapsed();
-    let run = collect(&driver, &at_upstream, &homes);
+    let run = collect(&driver, &at_upstream, &homes, &census, &struck).await;
     let (figures, violations) = check(&run);
-    let told = line(&[
-        ("store", json!(store.name)),
-        ("seed", json!(seed)),
-        ("events", json!(figures.events)),
-        ("deliveries", json!(figures.deliveries)),
-        ("forwards", json!(figures.forwards)),
-        ("kills", json!(struck.kills)),
-        ("stops", json!(struck.stops)),
-        ("network", json!(struck.network)),
-        ("upstream", json!(*at_upstream.faults.lock().unwrap())),
-        ("lost", json!(figures.lost)),
-        ("reported", json!(figures.reported_extras)),
-        ("unreported", json!(figures.unreported_extras)),
-        ("recovery_ms", json!(recovery.as_millis())),
-    ]);
+    let told = told(seed, store_name, &figures, &struck, *at_upstream.faults.lock().unwrap(), recovery);
     if let Some(path) = variable("ONCEWARD_FIGURES") {
         writeln!(File::options().create(true).append(true).open(path).unwrap(), "{told}").unwrap();
     }
     if !violations.is_empty() || !unsettled.is_empty() {
         let kept = dir.keep();
-        panic!("seed {seed} on {}: {violations:#?} {unsettled:?}\n{told}\nlogs: {}", store.name, kept.display());
+        panic!("seed {seed} on {store_name}: {violations:#?} {unsettled:?}\n{told}\nlogs: {}", kept.display());
     }
-    assert!(figures.forwards >= EVENTS as usize && struck.kills + struck.stops > 0, "nothing happened: {told}");
+    assert!(figures.forwards >= figures.events && struck.kills + struck.stops + struck.stalls > 0, "{told}");
     // Every lease that a fault left behind is over after one; the events are redelivered one after the other.
     assert!(recovery < 2 * LEASE + Duration::from_secs(1), "{recovery:?} to recover: {told}");
+}
+
+/// Two tenants with the same route; connections to the upstream that idle are soon gone, so that what is left open is a leak. A
+/// store's clock that steps by hours ends no record.
+fn config(store: &str, upstream: SocketAddr) -> String {
+    let route = |tenant: &str| {
+        format!(
+            r#"
+[[routes]]
+tenant = "{tenant}"
+name = "pay"
+path = "/pay/{tenant}"
+plugin = "json"
+plugin_config = {{ key = ["/id"], material = ["/amount"] }}
+upstream = "u"
+[routes.idempotency]
+lease = "{}ms"
+in_flight = {{ wait = "200ms" }}
+failed_window = "30d"
+"#,
+            LEASE.as_millis()
+        )
+    };
+    format!(
+        r#"
+[server]
+listen = ["127.0.0.1:0"]
+state_dir = "{{dir}}/state"
+[admin]
+listen = "127.0.0.1:0"
+[store]
+digest_keys = [{{ value = "the same key for ever" }}]
+url = "{store}"
+[upstreams.u]
+url = "http://{upstream}"
+timeout = "2s"
+idle_timeout = "500ms"
+{}"#,
+        TENANTS.map(route).concat()
+    )
+}
+
+/// Every gateway has served a burst, and all that it opened for that has gone idle.
+async fn warm_up(driver: &Arc<Driver>, at_upstream: &Recording, gateways: usize) {
+    *at_upstream.healed.lock().unwrap() = true;
+    let warming = (0..gateways).flat_map(|gateway| WARMING.map(move |id| (gateway, id)));
+    let warming = warming.map(|(gateway, id)| {
+        let driver = Arc::clone(driver);
+        let event = Event { tenant: gateway, id, variant: 0 };
+        tokio::spawn(async move {
+            // Nothing fails yet, but a machine under load may be slow to connect.
+            while !matches!(driver.deliver(gateway, event).await, Some((200, _))) {
+                sleep(Duration::from_millis(50)).await;
+            }
+        })
+    });
+    for delivery in warming.collect::<Vec<_>>() {
+        timeout(Duration::from_secs(20), delivery).await.expect("a gateway that serves").unwrap();
+    }
+    // Idle connections end by a clock, not by an event that could be awaited.
+    sleep(Duration::from_millis(700)).await;
+    *at_upstream.healed.lock().unwrap() = false;
 }
 
 /// One sender: random events, one after the other, now and then another event under a known key.
 async fn send(driver: Arc<Driver>, sender: u64, gateways: usize, until: Instant) {
     let mut random = Random(driver.seed.wrapping_mul(31).wrapping_add(sender));
     while Instant::now() < until {
-        let event = Event { id: random.below(EVENTS), variant: u32::from(random.percent(8)) };
+        let tenant = usize::try_from(random.below(TENANTS.len() as u64)).unwrap();
+        let event = Event { tenant, id: random.below(EVENTS), variant: u32::from(random.percent(8)) };
         let gateway = usize::try_from(random.below(gateways as u64)).unwrap();
         driver.deliver(gateway, event).await;
         sleep(Duration::from_millis(random.below(30))).await;
     }
 }
 
-/// Faults, one after the other, until the time is over; everything runs and passes again when it returns.
-async fn strike(
-    seed: u64,
-    driver: &Driver,
-    homes: &[Home],
-    to_store: Option<&Proxy>,
-    to_upstream: &Proxy,
-    until: Instant,
-) -> Struck {
-    let mut random = Random(!seed);
-    let mut struck = Struck::default();
-    while Instant::now() < until {
-        sleep(Duration::from_millis(200 + random.below(500))).await;
-        let victim = usize::try_from(random.below(homes.len() as u64)).unwrap();
-        let pause = Duration::from_millis(100 + random.below(700));
-        let proxy = if random.percent(60) { to_store.unwrap_or(to_upstream) } else { to_upstream };
-        match random.below(8) {
-            0 | 1 => {
-                struck.kills += 1;
-                kill(driver, homes, victim, pause).await;
-            }
-            2 => {
-                struck.stops += 1;
-                signal(driver, victim, Signal::STOP);
-                sleep(2 * LEASE).await;
-                signal(driver, victim, Signal::CONT);
-            }
-            kind => {
-                struck.network += 1;
-                match kind {
-                    3 => proxy.cut(),
-                    4 => proxy.set(Mode::Delay(pause / 2)),
-                    5 => proxy.set(Mode::Refuse),
-                    6 => proxy.set(Mode::BlackHole),
-                    _ => proxy.set(Mode::DropReplyTo(b"processing".to_vec(), Box::new(Mode::Pass))),
-                }
-                sleep(pause).await;
-                let was = proxy.mode();
-                proxy.set(Mode::Pass);
-                if was != Mode::Pass {
-                    proxy.cut();
-                }
-            }
-        }
+/// The logs, once everything that is to be said was said.
+async fn collect(driver: &Driver, at_upstream: &Recording, homes: &[Home], census: &Census, struck: &Struck) -> Run {
+    let audits = || -> Vec<_> { homes.iter().flat_map(|home| audited(&home.said())).collect() };
+    let patience = Instant::now() + Duration::from_secs(8);
+    while struck.emptied > 0
+        && Instant::now() < patience
+        && !audits().iter().any(|audited| audited.kind == Kind::WindowReset)
+    {
+        sleep(Duration::from_millis(100)).await;
     }
-    struck
-}
-
-async fn kill(driver: &Driver, homes: &[Home], victim: usize, pause: Duration) {
-    let gateway = driver.gateways.lock().unwrap()[victim].take();
-    drop(gateway.map(Gateway::kill));
-    sleep(pause).await;
-    let home = homes[victim].clone();
-    let again = tokio::task::spawn_blocking(move || home.start()).await.unwrap();
-    driver.gateways.lock().unwrap()[victim] = Some(again);
-}
-
-fn signal(driver: &Driver, victim: usize, signal: Signal) {
-    if let Some(gateway) = &driver.gateways.lock().unwrap()[victim] {
-        gateway.signal(signal);
-    }
-}
-
-fn collect(driver: &Driver, at_upstream: &Recording, homes: &[Home]) -> Run {
-    let said = |home: &Home| -> Vec<Audited> { audited(&home.said()) };
+    let processes = census.take(driver).await;
     Run {
         delivered: driver.delivered.lock().unwrap().clone(),
         received: at_upstream.received.lock().unwrap().clone(),
-        audited: homes.iter().flat_map(said).collect(),
+        audited: audits(),
+        processes,
+        losses: struck.losses.clone(),
     }
+}
+
+fn told(seed: u64, store: &str, figures: &Figures, struck: &Struck, upstream: u64, recovery: Duration) -> String {
+    line(&[
+        ("store", json!(store)),
+        ("seed", json!(seed)),
+        ("events", json!(figures.events)),
+        ("deliveries", json!(figures.deliveries)),
+        ("forwards", json!(figures.forwards)),
+        ("kills", json!(struck.kills)),
+        ("stops", json!(struck.stops + struck.stalls)),
+        ("network", json!(struck.network)),
+        ("restarts", json!(struck.restarts)),
+        ("emptied", json!(struck.emptied)),
+        ("failovers", json!(struck.failovers)),
+        ("clock_steps", json!(struck.clock_steps)),
+        ("upstream", json!(upstream)),
+        ("lost", json!(figures.lost)),
+        ("reported", json!(figures.reported_extras)),
+        ("unreported", json!(figures.unreported_extras)),
+        ("amplification", json!(figures.amplification)),
+        ("grown_kib", json!(figures.grown_kib)),
+        ("recovery_ms", json!(recovery.as_millis())),
+    ])
 }
 
 impl TestStore {

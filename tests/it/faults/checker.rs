@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::log::{Audited, Delivered, Kind, Received, Run};
+use super::across;
+use super::log::{Audited, Delivered, Kind, Logged, Loss, Received, Resources, Run};
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +25,17 @@ pub struct Figures {
     pub unreported_extras: usize,
     /// Events without an effect after all redeliveries.
     pub lost: usize,
+    /// The most requests that one event made at the upstream.
+    pub amplification: usize,
+    /// The most that a process holds beyond what it did when it was warm.
+    pub grown_kib: u64,
 }
+
+/// Requests that one event may make at the upstream.
+const AMPLIFICATION_MAX: usize = 10;
+
+/// The longest that a forward takes, and the latest that its outcome is written behind it, in microseconds.
+const FORWARD_MAX: u64 = 2_000_000;
 
 /// All that one key has to do with.
 #[derive(Default)]
@@ -32,9 +43,13 @@ struct Key<'a> {
     delivered: Vec<&'a Delivered>,
     received: Vec<&'a Received>,
     audited: Vec<&'a Audited>,
+    /// Of its deliveries, by event: the line, and whether its process was killed.
+    logged: BTreeMap<&'a str, (&'a Logged, bool)>,
+    /// Times in which the store lost what it knew of the key.
+    losses: Vec<&'a Loss>,
 }
 
-/// Checks I1 to I6, I9 and, as far as the logs show it, I12.
+/// Checks I1 to I6 and I9 key by key, and I7, I8 and I10 to I12 [`across`] them.
 pub fn check(run: &Run) -> (Figures, Vec<Violation>) {
     let mut keys: BTreeMap<&str, Key<'_>> = BTreeMap::new();
     for delivered in &run.delivered {
@@ -48,44 +63,79 @@ pub fn check(run: &Run) -> (Figures, Vec<Violation>) {
             key.audited.push(audited);
         }
     }
-    let resets = run.audited.iter().filter(|audited| audited.kind == Kind::WindowReset).count();
+    for process in &run.processes {
+        for logged in &process.logged {
+            if let Some(key) = keys.get_mut(logged.key.as_str()) {
+                key.logged.insert(&logged.event, (logged, process.killed));
+            }
+        }
+    }
+    for key in keys.values_mut() {
+        key.losses = run.losses.iter().filter(|loss| key.is_touched_by(loss)).collect();
+    }
     let mut figures = Figures {
         events: keys.len(),
         deliveries: run.delivered.len(),
         forwards: run.received.len(),
+        grown_kib: run.processes.iter().filter_map(|process| process.used).map(grown_kib).max().unwrap_or_default(),
+        amplification: keys.values().map(|key| key.received.len()).max().unwrap_or_default(),
         ..Figures::default()
     };
     let mut violations = Vec::new();
     for (name, key) in &keys {
         let mut broken = |promise, what: String| violations.push(Violation { promise, key: (*name).to_owned(), what });
-        key.side_effects(resets, &mut figures, &mut broken);
+        key.side_effects(&mut figures, &mut broken);
         key.acknowledgements(&mut figures, &mut broken);
-        key.kept(resets, &mut broken);
+        key.kept(&mut broken);
+        key.counted(&mut broken);
         key.replays(&mut broken);
-        key.conflicts(resets, &mut broken);
+        key.conflicts(&mut broken);
         key.fences(&mut broken);
         key.liveness(&mut broken);
+        key.outcomes(&mut broken);
         key.honesty(&mut broken);
     }
+    violations.extend(across::check(run));
     (figures, violations)
 }
 
 impl Key<'_> {
+    /// Whether the key had a forward while the store lost writes, or knew of one that was to be lost.
+    fn is_touched_by(&self, loss: &Loss) -> bool {
+        let (from, until) = (loss.from.saturating_sub(FORWARD_MAX), loss.until + FORWARD_MAX);
+        self.received.iter().any(|received| (from..=until).contains(&received.at))
+    }
+
+    /// A forward by an owner that had lost its lease, and whose gateway says so.
+    fn is_stale(&self, received: &Received) -> bool {
+        self.audited.iter().any(|audited| audited.kind == Kind::LeaseLost && audited.fence == received.fence)
+    }
+
+    /// The gateway counted that this delivery's outcome did not stand.
+    fn is_counted(&self, event: &str) -> bool {
+        let counts = |kind| matches!(kind, Kind::LeaseLost | Kind::FinaliseFailure);
+        self.audited.iter().any(|audited| counts(audited.kind) && audited.event == event)
+    }
+
     /// I1: one effect, and one more for each report. A second one announces itself to the upstream too, by its attempt: an effect
     /// of a first attempt beyond one is only excused by a store that forgot.
-    fn side_effects(&self, resets: usize, figures: &mut Figures, broken: &mut impl FnMut(&'static str, String)) {
+    fn side_effects(&self, figures: &mut Figures, broken: &mut impl FnMut(&'static str, String)) {
         let effects = self.received.iter().filter(|received| received.processed).count();
         let extras = effects.saturating_sub(1);
         let announced = self.received.iter().filter(|received| received.processed && received.attempt > 1).count();
         let of = |kind| self.audited.iter().filter(|audited| audited.kind == kind).count();
-        let reports = of(Kind::LeaseLost) + of(Kind::FinaliseFailure) + of(Kind::SecondForward) + resets;
+        let losses = self.losses.len();
+        let reports = of(Kind::LeaseLost) + of(Kind::FinaliseFailure) + of(Kind::SecondForward) + losses;
         let unreported = extras.saturating_sub(reports);
         figures.reported_extras += extras - unreported;
         figures.unreported_extras += unreported;
         if unreported > 0 {
             broken("I1", format!("{effects} effects, {reports} reports"));
-        } else if effects - announced > 1 + resets {
+        } else if effects - announced > 1 + losses {
             broken("I1", format!("{} effects of first attempts", effects - announced));
+        }
+        if self.received.len() > AMPLIFICATION_MAX {
+            broken("I10", format!("forwarded {} times", self.received.len()));
         }
     }
 
@@ -107,19 +157,43 @@ impl Key<'_> {
     }
 
     /// I2: a success that was said to be kept is durable: nothing of the key reaches the upstream once its sender has it, but for a
-    /// stale owner that says so.
-    fn kept(&self, resets: usize, broken: &mut impl FnMut(&'static str, String)) {
-        let Some(told_at) =
-            self.delivered.iter().filter(|told| is_success(told) && told.kept).map(|told| told.told_at).min()
-        else {
-            return;
-        };
-        let stale = |received: &Received| {
-            self.audited.iter().any(|audited| audited.kind == Kind::LeaseLost && audited.fence == received.fence)
-        };
-        let again = self.received.iter().filter(|received| received.at > told_at && !stale(received)).count();
-        if again > 0 && resets == 0 {
-            broken("I2", format!("forwarded {again} times more after a success that was kept"));
+    /// stale owner that says so, and what a store forgot that lost just that write.
+    fn kept(&self, broken: &mut impl FnMut(&'static str, String)) {
+        let kept = || self.delivered.iter().filter(|told| is_success(told) && told.kept);
+        for told in kept() {
+            let written = kept().filter(|other| other.answer == told.answer).map(|other| other.told_at).min();
+            let is_lost = |received: &Received| {
+                self.losses.iter().any(|loss| {
+                    written.is_some_and(|at| at >= loss.from) && told.sent_at <= loss.until && received.at >= loss.from
+                })
+            };
+            let later = self.received.iter().filter(|received| received.at > told.told_at);
+            let again = later.filter(|received| !self.is_stale(received) && !is_lost(received)).count();
+            if again > 0 {
+                return broken("I2", format!("forwarded {again} times more after a success that was kept"));
+            }
+        }
+    }
+
+    /// I2: a success that was told and is not kept is counted as such. One that the store had not taken yet when it was told is
+    /// taken later, or counted once it is forwarded again, unless its gateway was killed before that.
+    fn counted(&self, broken: &mut impl FnMut(&'static str, String)) {
+        let first = |told: &&&Delivered| is_success(told) && told.idempotency == "first" && !told.kept;
+        for told in self.delivered.iter().filter(first).filter(|told| !self.is_counted(&told.event)) {
+            let Some((line, killed)) = self.logged.get(told.event.as_str()) else { continue };
+            let again = self.received.iter().any(|received| received.at > told.told_at && !self.is_stale(received));
+            if line.state_after != "processing" || (again && !killed && self.losses.is_empty()) {
+                broken("I2", format!("{}: a success that was neither kept nor counted", told.event));
+            }
+        }
+    }
+
+    /// I6: an outcome is written once: an older fence's never comes over another one.
+    fn outcomes(&self, broken: &mut impl FnMut(&'static str, String)) {
+        let written = self.delivered.iter().filter(|told| is_success(told) && told.kept && told.idempotency == "first");
+        let written = written.count();
+        if written > 1 + self.losses.len() {
+            broken("I6", format!("{written} deliveries wrote their outcome as the kept one"));
         }
     }
 
@@ -128,13 +202,13 @@ impl Key<'_> {
         let told = self.delivered.iter().filter(|delivered| delivered.status.is_some_and(|status| status < 300));
         let answers: BTreeSet<_> =
             told.clone().filter(|told| told.idempotency == "replay").map(|told| told.answer.as_str()).collect();
-        if answers.len() > 1 {
+        if answers.len() > 1 + self.losses.len() {
             broken("I4", format!("{} different answers were replayed", answers.len()));
         }
         let given: BTreeSet<_> =
             told.filter(|told| told.idempotency == "first").map(|told| told.answer.as_str()).collect();
         // An answer whose forward's sender never had it may be replayed too: a gateway died, or its lease was lost.
-        let excused = self.audited.iter().any(|audited| audited.kind != Kind::WindowReset)
+        let excused = !self.audited.is_empty()
             || self.received.iter().any(|received| received.attempt > 1)
             || self.delivered.iter().any(|delivered| delivered.status.is_none());
         if !excused && !given.is_empty() && !answers.is_subset(&given) {
@@ -143,17 +217,14 @@ impl Key<'_> {
     }
 
     /// I5: once an event of the key took effect, another one is neither forwarded nor told of a success.
-    fn conflicts(&self, resets: usize, broken: &mut impl FnMut(&'static str, String)) {
-        if resets > 0 {
-            return;
-        }
+    fn conflicts(&self, broken: &mut impl FnMut(&'static str, String)) {
         let bodies: BTreeSet<_> = self.received.iter().map(|received| received.body.as_str()).collect();
-        if bodies.len() > 1 {
+        if bodies.len() > 1 + self.losses.len() {
             broken("I5", format!("{} different events were forwarded", bodies.len()));
         }
         let successes: BTreeSet<_> =
             self.delivered.iter().filter(|told| is_success(told)).map(|told| told.variant).collect();
-        if successes.len() > 1 {
+        if successes.len() > 1 + self.losses.len() {
             broken("I5", format!("different events were told of a success: {successes:?}"));
         }
     }
@@ -162,10 +233,9 @@ impl Key<'_> {
     fn fences(&self, broken: &mut impl FnMut(&'static str, String)) {
         let mut highest = 0;
         for received in &self.received {
-            let stale = |audited: &&Audited| audited.kind == Kind::LeaseLost && audited.fence == received.fence;
             if received.fence > highest {
                 highest = received.fence;
-            } else if !self.audited.iter().copied().any(|audited| stale(&audited)) {
+            } else if !self.is_stale(received) {
                 broken("I6", format!("fence {} came after {highest}", received.fence));
             }
         }
@@ -185,21 +255,36 @@ impl Key<'_> {
         }
     }
 
-    /// I12: the gateway says of a forward that it may be a second one exactly when its attempt is no first one, unless the attempt
-    /// before it was answered.
+    /// I12: the gateway says of a forward that it may be a second one only when its attempt is no first one, and always when there
+    /// was an effect before it that the store had no word of.
     fn honesty(&self, broken: &mut impl FnMut(&'static str, String)) {
-        for audited in self.audited.iter().filter(|audited| audited.kind == Kind::SecondForward) {
+        let second = || self.audited.iter().filter(|audited| audited.kind == Kind::SecondForward);
+        for audited in second() {
             let first = self.received.iter().any(|received| received.event == audited.event && received.attempt == 1);
             if first {
                 broken("I12", format!("{} was a first attempt, and reported as a second forward", audited.event));
             }
         }
+        let mut effects = self.received.iter().filter(|received| received.processed);
+        if effects.next().is_none() || !self.losses.is_empty() {
+            return;
+        }
+        for extra in effects.filter(|extra| extra.attempt > 1 && !self.is_stale(extra)) {
+            if !second().any(|audited| audited.event == extra.event) {
+                broken("I12", format!("{} was a second effect, and not reported as one", extra.event));
+            }
+        }
     }
 
-    /// The event that came through.
+    /// The event that came through: the last one, where the store forgot another.
     fn winner(&self) -> u32 {
-        self.delivered.iter().find(|told| is_success(told)).map_or(0, |told| told.variant)
+        let successes = self.delivered.iter().filter(|told| is_success(told));
+        successes.max_by_key(|told| told.told_at).map_or(0, |told| told.variant)
     }
+}
+
+fn grown_kib((before, after): (Resources, Resources)) -> u64 {
+    after.rss_kib.saturating_sub(before.rss_kib)
 }
 
 fn is_success(delivered: &Delivered) -> bool {

@@ -8,22 +8,50 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::framing;
 use super::log::{Delivered, Lines, Received};
-use crate::support::client::{exchange, request};
+use crate::support::client::{Answer, exchange, request};
 use crate::support::gateway::Gateway;
 use crate::support::random::Random;
 use crate::support::upstream::{Act, Hit, Upstream, answer, later};
 
-/// A business event: what its id is, and which of the events that carry it.
+/// Two tenants with the same routes, ids and bodies, but for a canary of each.
+pub const TENANTS: [&str; 2] = ["t", "u"];
+
+/// Ids from here on are slow at the upstream at first, so that a gateway can be stopped while it forwards them.
+pub const SLOW: u64 = 10_000;
+
+/// What only this tenant's payloads hold.
+fn canary(seed: u64, tenant: &str) -> String {
+    format!("canary-{}", digest(format!("{seed} {tenant}").as_bytes()))
+}
+
+/// The tenants whose canary the bytes carry.
+pub fn canaries(seed: u64, bytes: &[u8]) -> Vec<String> {
+    let carries = |tenant: &&&str| {
+        let canary = canary(seed, tenant);
+        bytes.windows(canary.len()).any(|window| window == canary.as_bytes())
+    };
+    TENANTS.iter().filter(carries).map(|&tenant| tenant.to_owned()).collect()
+}
+
+/// A business event: whose it is, what its id is, and which of the events that carry it.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
+    /// Index in [`TENANTS`].
+    pub tenant: usize,
     pub id: u64,
     pub variant: u32,
 }
 
 impl Event {
     pub fn key(self) -> String {
-        format!("t:pay:evt_{}", self.id)
+        format!("{}:pay:evt_{}", TENANTS[self.tenant], self.id)
+    }
+
+    /// Where it is sent.
+    fn path(self) -> String {
+        format!("/pay/{}", TENANTS[self.tenant])
     }
 
     /// Some are small, some fill several packets; the same event has always the same bytes.
@@ -31,7 +59,10 @@ impl Event {
         let mut random = Random(seed ^ (self.id << 8));
         let filler = if random.percent(20) { random.below(60_000) } else { random.below(200) };
         let filler: String = (0..filler).map(|_| char::from(b' ' + u8::try_from(random.below(90)).unwrap())).collect();
-        json!({ "id": format!("evt_{}", self.id), "amount": self.variant, "filler": filler }).to_string().into_bytes()
+        let canary = canary(seed, TENANTS[self.tenant]);
+        json!({ "id": format!("evt_{}", self.id), "amount": self.variant, "filler": filler, "canary": canary })
+            .to_string()
+            .into_bytes()
     }
 }
 
@@ -54,7 +85,7 @@ impl Driver {
         let address = self.gateways.lock().unwrap()[gateway].as_ref().map(|gateway| gateway.ingest)?;
         let body = event.body(self.seed);
         let sent_at = self.lines.now();
-        let told = exchange(address, &request(address, "POST", "/pay", &[], &body)).await.ok();
+        let told = exchange(address, &request(address, "POST", &event.path(), &[], &body)).await.ok();
         let delivered = Delivered {
             key: event.key(),
             variant: event.variant,
@@ -68,6 +99,8 @@ impl Driver {
                 .map(|answer| digest(format!("{:?}", answer.repeated()).as_bytes()))
                 .unwrap_or_default(),
             body: digest(&body),
+            event: told.as_ref().and_then(|answer| answer.header("onceward-event")).unwrap_or_default().to_owned(),
+            canaries: told.as_ref().map(|answer| canaries(self.seed, &raw(answer))).unwrap_or_default(),
         };
         self.lines.append(delivered.line(), false);
         self.delivered.lock().unwrap().push(delivered);
@@ -75,9 +108,8 @@ impl Driver {
     }
 
     /// Redelivers an event, or the other one under its key where that came first, until it has succeeded.
-    pub async fn settle(&self, id: u64, within: Duration) -> Result<(), String> {
+    pub async fn settle(&self, mut event: Event, within: Duration) -> Result<(), String> {
         let end = Instant::now() + within;
-        let mut event = Event { id, variant: 0 };
         loop {
             let told = self.deliver(0, event).await;
             match &told {
@@ -90,6 +122,12 @@ impl Driver {
             }
         }
     }
+}
+
+/// All of an answer, to be searched.
+fn raw(answer: &Answer) -> Vec<u8> {
+    let head: String = answer.headers.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+    [head.as_bytes(), &answer.body].concat()
 }
 
 pub fn digest(bytes: &[u8]) -> String {
@@ -121,9 +159,16 @@ pub async fn recording(seed: u64, path: &Path, run: &str, started: Instant) -> R
             *call
         };
         let mut random = Random(seed ^ u64::from_str_radix(&digest(key.as_bytes()), 16).unwrap() ^ (call << 32));
-        let (processed, act) = fate(&mut random, call, *calm.lock().unwrap());
+        let canaries = canaries(seed, &[hit.head.as_slice(), &hit.body].concat());
+        let slow = key.rsplit('_').next().and_then(|id| id.parse().ok()).is_some_and(|id: u64| id >= SLOW);
+        let echo: Vec<String> = canaries.iter().map(|tenant| canary(seed, tenant)).collect();
+        let (processed, act) = match fate(&mut random, &echo, call, slow || *calm.lock().unwrap()) {
+            // The first until its gateway is stopped, the second until that goes on.
+            (processed, act) if slow && call <= 2 => (processed, later(call * 250, act)),
+            fate => fate,
+        };
         *count.lock().unwrap() += u64::from(!matches!(act, Act::Write(_)) || !processed);
-        let received = of(hit, key, lines.now(), processed);
+        let received = of(hit, key, canaries, lines.now(), processed);
         lines.append(received.line(), true);
         all.lock().unwrap().push(received);
         act
@@ -132,7 +177,7 @@ pub async fn recording(seed: u64, path: &Path, run: &str, started: Instant) -> R
     Recording { upstream, received, healed, faults }
 }
 
-fn of(hit: &Hit, key: String, at: u64, processed: bool) -> Received {
+fn of(hit: &Hit, key: String, canaries: Vec<String>, at: u64, processed: bool) -> Received {
     let number = |name: &str| hit.header(name).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
     Received {
         key,
@@ -142,11 +187,13 @@ fn of(hit: &Hit, key: String, at: u64, processed: bool) -> Received {
         event: hit.header("onceward-event").unwrap_or_default().to_owned(),
         body: digest(&hit.body),
         processed,
+        canaries,
+        misframed: framing::faults(hit),
     }
 }
 
-/// Whether it takes effect, and what the gateway sees of that.
-fn fate(random: &mut Random, call: u64, healed: bool) -> (bool, Act) {
+/// Whether it takes effect, and what the gateway sees of that. The answer carries the canaries of the request.
+fn fate(random: &mut Random, canaries: &[String], call: u64, healed: bool) -> (bool, Act) {
     let length = if random.percent(20) { 0 } else { random.below(5_000) };
     let mut body = call.to_be_bytes().to_vec();
     body.extend((0..length).map(|_| u8::try_from(random.below(256)).unwrap()));
@@ -154,7 +201,8 @@ fn fate(random: &mut Random, call: u64, healed: bool) -> (bool, Act) {
         body.clear();
     }
     let call = call.to_string();
-    let whole = answer(200, &[("x-call", &call), ("x-twice", "a"), ("x-twice", "b")], &body);
+    let canaries = canaries.join(" ");
+    let whole = answer(200, &[("x-call", &call), ("x-for", &canaries), ("x-twice", "a"), ("x-twice", "b")], &body);
     let cut = |act: Act| match act {
         Act::Write(bytes) => Act::WriteAndClose(bytes[..bytes.len() / 2].to_vec()),
         other => other,

@@ -4,13 +4,18 @@
 // So that clippy knows these helpers for tests.
 #![cfg(test)]
 
+mod across;
+mod across_tests;
+mod census;
 mod chaos;
 mod checker;
 mod checker_tests;
 mod clocks;
 mod driver;
+mod framing;
 mod kills;
 mod log;
 mod network;
 mod stops;
 pub mod stores;
+mod strike;

@@ -150,6 +150,18 @@ impl Gateway {
         }
     }
 
+    /// What it uses now: resident memory in KiB, open files, threads.
+    pub fn uses(&self) -> (u64, u64, u64) {
+        let process = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let status = fs::read_to_string(process.join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a field of Linux");
+            line.trim_start_matches(':').split_whitespace().next().unwrap().parse().unwrap()
+        };
+        let files = fs::read_dir(process.join("fd")).unwrap().count();
+        (field("VmRSS"), u64::try_from(files).unwrap(), field("Threads"))
+    }
+
     /// How it ended, once it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()

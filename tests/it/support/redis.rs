@@ -42,7 +42,12 @@ impl RedisServer {
 
     /// Starts one whose clock can be set.
     pub fn start_with_clock() -> Self {
-        let mut server = Self::stopped();
+        Self::start_with_clock_and(&[])
+    }
+
+    /// As [`RedisServer::start_with_clock`], with further options.
+    pub fn start_with_clock_and(options: &[&str]) -> Self {
+        let mut server = Self::stopped_with(options);
         server.clock = true;
         server.set_clock("+0");
         while !server.up() {
@@ -113,7 +118,7 @@ impl RedisServer {
         }
     }
 
-    /// Starts it again on the same port, empty.
+    /// Starts it again on the same port: empty, unless its options make it keep a file.
     pub fn restart(&mut self) {
         self.kill();
         let deadline = Instant::now() + STARTS_WITHIN;
@@ -175,6 +180,9 @@ impl RedisServer {
         };
         self.process = up.then_some(process);
         // Listening comes before the options are all in force; an answer comes after.
+        while up && self.cli(&["PING"]).starts_with("LOADING") {
+            assert!(Instant::now() < deadline, "redis-server does not load its file");
+        }
         up && self.cli(&["PING"]) == "PONG"
     }
 }

@@ -7,7 +7,7 @@ use super::redis::{RedisServer, free_port};
 
 const FORMS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Three masters with a third of the slots each, no replicas.
+/// Three masters with a third of the slots each; a replica of each behind them, or none.
 pub struct Cluster {
     pub nodes: Vec<RedisServer>,
 }
@@ -44,12 +44,42 @@ impl Cluster {
         cluster
     }
 
+    /// With a replica of each master.
+    pub fn start_with_replicas() -> Self {
+        let mut cluster = Self::start(&[]);
+        for master in 0..3 {
+            let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port"];
+            let replica = RedisServer::start_with(&[options.as_slice(), &[&bus_port()]].concat());
+            let first = &cluster.nodes[0];
+            let (port, bus) = (first.port().to_string(), first.option("--cluster-port"));
+            assert_eq!(replica.cli(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]), "OK");
+            let id = cluster.id(master);
+            until("a node becomes a replica", || replica.cli(&["CLUSTER", "REPLICATE", &id]) == "OK");
+            cluster.nodes.push(replica);
+        }
+        cluster.wait();
+        until("the replicas follow", || cluster.nodes.iter().filter(|node| follows(node)).count() == 3);
+        cluster
+    }
+
+    /// Makes one of the replicas a master without a word to its old one, and waits until that follows it.
+    pub fn take_over(&self, which: usize) {
+        let replicas: Vec<_> = self.nodes.iter().filter(|node| follows(node)).collect();
+        let next = replicas[which % replicas.len()];
+        assert_eq!(next.cli(&["CLUSTER", "FAILOVER", "TAKEOVER"]), "OK");
+        until("the replica is master, and the master replica", || {
+            next.cli(&["ROLE"]).starts_with("master") && self.nodes.iter().filter(|node| follows(node)).count() == 3
+        });
+        self.wait();
+    }
+
     /// Waits until every node says that all is well and knows all others.
     pub fn wait(&self) {
         until("the cluster forms", || {
             self.nodes.iter().all(|node| {
                 let info = node.cli(&["CLUSTER", "INFO"]);
-                info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
+                let all = format!("cluster_known_nodes:{}\r", self.nodes.len());
+                info.contains("cluster_state:ok") && info.contains(&all)
             })
         });
     }
@@ -144,6 +174,11 @@ impl Watched {
         self.wait_for_other_than(before);
     }
 
+    /// Waits until the old master follows the new one, so that nothing is written to it any more.
+    pub fn wait_for_demotion_of(&self, old: usize) {
+        until("the old master follows", || follows(&self.servers[old]));
+    }
+
     /// Waits until all Sentinels name another master, which is one.
     pub fn wait_for_other_than(&self, before: usize) {
         let other = self.servers[1 - before].client_port();
@@ -154,6 +189,11 @@ impl Watched {
                 && self.servers[1 - before].cli(&["ROLE"]).starts_with("master")
         });
     }
+}
+
+/// A replica whose link to its master stands.
+fn follows(node: &RedisServer) -> bool {
+    node.cli(&["INFO", "replication"]).contains("master_link_status:up")
 }
 
 #[track_caller]

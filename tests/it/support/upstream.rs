@@ -15,6 +15,10 @@ pub struct Hit {
     /// Names in lower case; each char of a value is one octet.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
+    /// The head's own bytes, to the empty line.
+    pub head: Vec<u8>,
+    /// Bytes that came behind it before it was answered.
+    pub surplus: usize,
 }
 
 impl Hit {
@@ -156,21 +160,24 @@ async fn read(socket: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Hit> {
             return None;
         }
     };
-    let head: String = buffer[..end].iter().copied().map(char::from).collect();
-    buffer.drain(..end);
+    let raw: Vec<u8> = buffer.drain(..end).collect();
+    let head: String = raw.iter().copied().map(char::from).collect();
     let mut lines = head.lines();
     let mut start = lines.next()?.split(' ');
     let mut hit = Hit { method: start.next()?.to_owned(), target: start.next()?.to_owned(), ..Hit::default() };
     for line in lines.filter(|line| !line.is_empty()) {
-        let (name, value) = line.split_once(':')?;
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
         hit.headers.push((name.to_ascii_lowercase(), value.trim_matches([' ', '\t']).to_owned()));
     }
-    let length: usize = hit.header("content-length").map_or(0, |length| length.parse().unwrap());
+    // The first one, and none for nonsense: who looks at the head finds out.
+    let length = hit.headers.iter().find(|(name, _)| name == "content-length");
+    let length: usize = length.and_then(|(_, length)| length.parse().ok()).unwrap_or(0);
     while buffer.len() < length {
         if socket.read_buf(buffer).await.ok()? == 0 {
             return None;
         }
     }
     hit.body = buffer.drain(..length).collect();
+    (hit.head, hit.surplus) = (raw, buffer.len());
     Some(hit)
 }
