@@ -163,7 +163,7 @@ async fn copies_of_another_epoch_are_not_met() {
     done(anew.swap(&other, Expect::Absent, &success("a", b"")).await.expect("an answer"));
     eventually("the front is in use", async || {
         anew.peek(&other).await.expect("an answer");
-        (layers.redis.cli(&["--scan", "--pattern", "onceward:front:next:*"]) != "").then_some(())
+        (!layers.redis.cli(&["--scan", "--pattern", "onceward:front:next:*"]).is_empty()).then_some(())
     })
     .await;
     assert_eq!(anew.peek(&key("k")).await.expect("an answer").current, None);

@@ -83,7 +83,7 @@ impl Bench {
         done(warm.swap(&other, Expect::Absent, &success("a", b"")).await.expect("an answer"));
         eventually("the front has a copy", async || {
             warm.peek(&other).await.expect("an answer");
-            (server.cli(&["--scan", "--pattern", "onceward:front:epoch:*"]) != "").then_some(())
+            (!server.cli(&["--scan", "--pattern", "onceward:front:epoch:*"]).is_empty()).then_some(())
         })
         .await;
         // A handle belongs to one runtime: what runs on another one takes the front for slow, and goes on without it.
