@@ -32,7 +32,6 @@ struct Left {
 /// On each store that several gateways may share.
 async fn stopped_everywhere_at(left: Left) {
     for store in stores::all().into_iter().filter(|store| store.shared) {
-        println!("on {}", store.name);
         stopped_over(&store, &left).await;
     }
 }
@@ -51,11 +50,11 @@ async fn stopped_over(store: &TestStore, left: &Left) {
     // The stop is what takes time here: there is nothing to poll for.
     tokio::time::sleep(2 * LEASE).await;
     let other = settle(&live, &event("evt_1", 1)).await;
-    assert_eq!((other.status, other.idempotency()), (200, left.other), "{other:?}");
+    assert_eq!((other.status, other.idempotency()), (200, left.other), "on {}: {other:?}", store.name);
     assert_eq!(upstream.count(), left.meanwhile);
     stale.signal(Signal::CONT);
     let own = delivery.await.unwrap().expect("a whole answer");
-    assert_eq!((own.status, own.idempotency()), (200, left.own), "{own:?}");
+    assert_eq!((own.status, own.idempotency()), (200, left.own), "on {}: {own:?}", store.name);
     assert_eq!(own.repeated(), other.repeated(), "both senders got the same answer");
     assert_eq!(upstream.count(), left.in_all);
     assert_eq!(stale.log().matches("lease_lost").count(), usize::from(left.lost), "{}", stale.log());
@@ -135,7 +134,6 @@ async fn s07_alone() {
 #[tokio::test]
 async fn s07_the_successor_still_forwards() {
     for store in stores::all().into_iter().filter(|store| store.shared) {
-        println!("on {}", store.name);
         successor_forwards_over(&store).await;
     }
 }

@@ -8,10 +8,11 @@ use tokio::time::{sleep, timeout};
 
 use super::census::Census;
 use super::chaos::{LEASE, SharedStore};
-use super::driver::{Driver, Event, Random, SLOW, TENANTS};
+use super::driver::{Driver, Event, SLOW, TENANTS};
 use super::log::{Loss, Received};
 use super::stores::StoreFault;
 use crate::support::proxy::{Mode, Proxy};
+use crate::support::random::Random;
 
 /// How long a replica may be behind its master, in microseconds.
 const BEHIND_MAX: u64 = 200_000;

@@ -17,6 +17,7 @@ use crate::support::random::Random;
 /// How long the gate may look at bytes before it compiles them.
 const LOOK: Duration = Duration::from_secs(1);
 
+#[expect(clippy::disallowed_methods, reason = "how much to try, which no configuration says")]
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
 }

@@ -155,7 +155,7 @@ impl Gateway {
         let process = PathBuf::from(format!("/proc/{}", self.child.id()));
         let status = fs::read_to_string(process.join("status")).unwrap();
         let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a field of Linux");
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             line.trim_start_matches(':').split_whitespace().next().unwrap().parse().unwrap()
         };
         let files = fs::read_dir(process.join("fd")).unwrap().count();

@@ -49,9 +49,9 @@ impl Cluster {
         let mut cluster = Self::start(&[]);
         for master in 0..3 {
             let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port"];
-            let replica = RedisServer::start_with(&[options.as_slice(), &[&bus_port()]].concat());
+            let replica = RedisServer::start_with(&[options.as_slice(), &[&free_port().to_string()]].concat());
             let first = &cluster.nodes[0];
-            let (port, bus) = (first.port().to_string(), first.option("--cluster-port"));
+            let (port, bus) = (first.client_port(), first.option("--cluster-port").expect("its bus"));
             assert_eq!(replica.cli(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]), "OK");
             let id = cluster.id(master);
             until("a node becomes a replica", || replica.cli(&["CLUSTER", "REPLICATE", &id]) == "OK");
