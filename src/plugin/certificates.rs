@@ -116,10 +116,11 @@ impl Certificates {
     /// Takes what a fetch brought: kept only if it is trusted at `now`, Unix time, so that nobody fills this with what is not.
     pub fn arrived(&self, url: &str, fetched: Result<String, String>, now: Duration) {
         let kept = fetched.and_then(|pem| {
-            let chain = parse(&pem).map_err(|error| format!("what is there {error}"))?;
+            let chain = chain(&pem).map_err(|error| format!("what is there {error}"))?;
             self.trusted(&chain, now)
                 .map_err(|_| "what is there does not chain to a trusted root, or is of another name")?;
-            self.insert(url, &pem).map_err(|error| error.to_string())
+            self.keep(url, chain);
+            Ok(())
         });
         match &kept {
             Ok(()) => tracing::info!(url, "a sender's certificate was fetched"),
@@ -141,10 +142,11 @@ impl Certificates {
     /// # Errors
     /// When it is no chain.
     pub fn insert(&self, url: &str, pem: &str) -> Result<(), CertificateError> {
-        let chain = parse(pem)?;
-        if chain.len() > CHAIN_MAX {
-            return Err(CertificateError::TooLong);
-        }
+        self.keep(url, chain(pem)?);
+        Ok(())
+    }
+
+    fn keep(&self, url: &str, chain: Chain) {
         let mut chains = self.chains.write().unwrap_or_else(PoisonError::into_inner);
         if chains.len() >= URLS_MAX && !chains.contains_key(url) {
             let least = chains.iter().min_by_key(|(_, kept)| (kept.is_proved(), kept.since));
@@ -152,9 +154,7 @@ impl Certificates {
                 chains.remove(&least);
             }
         }
-        let kept = Kept { chain: chain.into(), since: Instant::now(), is_proved: Arc::default() };
-        chains.insert(url.to_owned(), kept);
-        Ok(())
+        chains.insert(url.to_owned(), Kept { chain, since: Instant::now(), is_proved: Arc::default() });
     }
 
     /// Whether the key of the certificate at `url` signed the message, for a request that arrived at `at`, Unix time.
@@ -225,6 +225,12 @@ impl Certificates {
             None => *known == name,
         })
     }
+}
+
+/// A chain that is short enough to be checked.
+fn chain(pem: &str) -> Result<Chain, CertificateError> {
+    let chain = parse(pem)?;
+    if chain.len() > CHAIN_MAX { Err(CertificateError::TooLong) } else { Ok(chain.into()) }
 }
 
 fn parse(pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
