@@ -1,14 +1,12 @@
 //! A sender that signs with a certificate which it names by URL: the gateway fetches it, from allowed hosts only.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -17,6 +15,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::rig::{is_first, is_problem, is_replay};
+use crate::support::authority::Authority;
 use crate::support::client::{Answer, post};
 use crate::support::config::{SQLITE, config};
 use crate::support::eventually;
@@ -48,7 +47,7 @@ fn chain() -> (String, String) {
 
 /// PayPal's host as the gateway finds it: HTTPS by an authority of this test's own.
 struct Host {
-    dir: TempDir,
+    authority: Authority,
     address: String,
     asked: Arc<AtomicUsize>,
     answer: Arc<std::sync::Mutex<Vec<u8>>>,
@@ -60,19 +59,9 @@ fn ok(body: &str) -> Vec<u8> {
 
 impl Host {
     async fn start(answer: Vec<u8>) -> Self {
-        let dir = TempDir::new().unwrap();
-        let openssl = |line: &str| {
-            let done = Command::new("openssl").args(line.split(' ')).current_dir(&dir).output().expect("openssl runs");
-            assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
-        };
-        std::fs::write(dir.path().join("san"), format!("subjectAltName=DNS:{HOST}\n")).unwrap();
-        openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=nobody");
-        openssl("req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=host");
-        openssl(
-            "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out server.pem -days 2 -extfile san",
-        );
-        let certificate = CertificateDer::from_pem_file(dir.path().join("server.pem")).unwrap();
-        let key = PrivateKeyDer::from_pem_file(dir.path().join("server.key")).unwrap();
+        let authority = Authority::for_name(&format!("DNS:{HOST}"));
+        let certificate = CertificateDer::from_pem_file(authority.file("server.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(authority.file("server.key")).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let tls = tls.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
@@ -95,7 +84,7 @@ impl Host {
                 let _ = stream.shutdown().await;
             }
         });
-        Self { dir, address, asked, answer }
+        Self { authority, address, asked, answer }
     }
 
     fn asked(&self) -> usize {
@@ -116,8 +105,8 @@ impl Host {
         let home = Home::new(&text);
         std::fs::write(home.path().join("roots.pem"), chain().1).unwrap();
         let dial = format!("certificates.dial=dial:{}", self.address);
-        let authority = self.dir.path().join("ca.pem");
-        let environment = [("ONCEWARD_FAILPOINTS", dial.as_str()), ("SSL_CERT_FILE", authority.to_str().unwrap())];
+        let authority = self.authority.file("ca.pem");
+        let environment = [("ONCEWARD_FAILPOINTS", dial.as_str()), ("SSL_CERT_FILE", authority.as_str())];
         (home.start_with(&environment), upstream)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::rig::{Rig, event, is_first, is_problem, is_replay, pay};
 use crate::support::authority::Authority;
+use crate::support::client::Answer;
 use crate::support::config::config;
 use crate::support::eventually;
 use crate::support::gateway::{Gateway, Home};
@@ -17,21 +18,32 @@ async fn journey(rig: &Rig) {
     assert_eq!(rig.upstream.count(), 1);
 }
 
+/// The answer of an event that the replica has too.
+async fn replicated(rig: &Rig, watched: &Watched) -> Answer {
+    let first = rig.pay(&event("evt_1", 1)).await;
+    let on = |server: &RedisServer| server.cli(&["HGET", "onceward:rec:t:pay:evt_1", "status"]) == "succeeded";
+    eventually("the replica has it", || async { watched.servers.iter().all(on) }).await;
+    first
+}
+
+/// The replica that became the master gives the same answer, and takes claims.
+async fn fails_over(rig: &Rig, watched: &Watched, first: &Answer) {
+    watched.fail_over();
+    eventually("the new master answers", || async { rig.pay(&event("evt_1", 1)).await.idempotency() == "replay" })
+        .await;
+    is_replay(&rig.pay(&event("evt_1", 1)).await, first);
+    eventually("and takes claims", || async { rig.pay(&event("evt_2", 1)).await.status == 200 }).await;
+    assert_eq!(rig.upstream.count(), 2);
+}
+
 /// First, replay, mismatch; and the same answer from the replica that became the master.
 #[tokio::test]
 async fn behind_sentinels() {
     let watched = Watched::start();
     let rig = Rig::over(&watched.url(), Upstream::counting().await, "");
     journey(&rig).await;
-    let first = rig.pay(&event("evt_1", 1)).await;
-    let on = |server: &RedisServer| server.cli(&["HGET", "onceward:rec:t:pay:evt_1", "status"]) == "succeeded";
-    eventually("the replica has it", || async { watched.servers.iter().all(on) }).await;
-    watched.fail_over();
-    eventually("the new master answers", || async { rig.pay(&event("evt_1", 1)).await.idempotency() == "replay" })
-        .await;
-    is_replay(&rig.pay(&event("evt_1", 1)).await, &first);
-    eventually("and takes claims", || async { rig.pay(&event("evt_2", 1)).await.status == 200 }).await;
-    assert_eq!(rig.upstream.count(), 2);
+    let first = replicated(&rig, &watched).await;
+    fails_over(&rig, &watched, &first).await;
 }
 
 #[tokio::test]
@@ -103,19 +115,12 @@ async fn behind_sentinels_with_tls_and_passwords() {
     let upstream = Upstream::counting().await;
     let rig = Rig { gateway: trusting(&authority, &url("se%3Asame"), &upstream), upstream };
     journey(&rig).await;
-    let first = rig.pay(&event("evt_1", 1)).await;
-    let on = |server: &RedisServer| server.cli(&["HGET", "onceward:rec:t:pay:evt_1", "status"]) == "succeeded";
-    eventually("the replica has it", || async { watched.servers.iter().all(on) }).await;
+    let first = replicated(&rig, &watched).await;
     refused(&authority, url, &rig.upstream).await;
     let stranger = trusting(&authority, &url("se%3Asame").replace("an%3Aother", "mistaken"), &rig.upstream);
     is_problem(&pay(&stranger, &event("evt_refused", 1)).await, 503, "store-unavailable");
     assert!(!stranger.log().contains("mistaken"), "{}", stranger.log());
-    watched.fail_over();
-    eventually("the new master answers", || async { rig.pay(&event("evt_1", 1)).await.idempotency() == "replay" })
-        .await;
-    is_replay(&rig.pay(&event("evt_1", 1)).await, &first);
-    eventually("and takes claims", || async { rig.pay(&event("evt_2", 1)).await.status == 200 }).await;
-    assert_eq!(rig.upstream.count(), 2);
+    fails_over(&rig, &watched, &first).await;
 }
 
 /// Each node that the cluster names is reached over TLS and with the password.

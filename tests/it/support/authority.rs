@@ -1,4 +1,4 @@
-//! A certificate for 127.0.0.1 by an authority of the test's own, which nobody trusts who is not told to.
+//! A certificate by an authority of the test's own, which nobody trusts who is not told to.
 
 use std::process::Command;
 
@@ -10,15 +10,20 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes both. Fails loudly where there is no `openssl`.
+    /// Makes both, the certificate for 127.0.0.1. Fails loudly where there is no `openssl`.
     pub fn new() -> Self {
+        Self::for_name("IP:127.0.0.1")
+    }
+
+    /// Makes both, the certificate for a name as `openssl` writes it: `DNS:host`, `IP:address`.
+    pub fn for_name(name: &str) -> Self {
         let directory = TempDir::new().unwrap();
         let openssl = |line: &str| {
             let done = Command::new("openssl").args(line.split(' ')).current_dir(directory.path()).output();
             let done = done.expect("openssl runs: install it to run these tests");
             assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
         };
-        std::fs::write(directory.path().join("san"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+        std::fs::write(directory.path().join("san"), format!("subjectAltName={name}\n")).unwrap();
         openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=nobody");
         openssl("req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=redis");
         openssl(
@@ -49,7 +54,8 @@ impl Authority {
         .collect()
     }
 
-    fn file(&self, name: &str) -> String {
+    /// Where `ca.pem`, `server.pem` or `server.key` lies.
+    pub fn file(&self, name: &str) -> String {
         self.directory.path().join(name).to_str().unwrap().to_owned()
     }
 }
